@@ -1,0 +1,222 @@
+"""`aggregate`: from the rewards of a generation batch to one advantage per rollout."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .batch_norm import BATCH_NORMS, normalize_batch
+from .groups import GroupSignals, energy, group_signals
+from .methods import METHODS, Contributions, MethodFunction, MethodSettings
+
+
+SCALE_REWARDS = ("group", "batch", "none")
+
+
+@dataclass(frozen=True)
+class AggregationResult:
+    """One generation batch, aggregated. Tensors are on the rewards' device, in their dtype or, if wider, float32.
+
+    Attributes:
+        advantages_N: what the policy gradient multiplies, in the order of the rewards' rows.
+        density_K: share of all B groups in which the reward tells at least two rollouts apart.
+        energy_K: sum of the squared group advantages, before any weight.
+        weights_K: the weight the method gave each reward.
+        calibrated_energy_K: energy of what the reward contributes to S, priority and weight included, before
+            batch normalisation.
+        active_BK: True where the group is active in the reward.
+        applicable_K: share of groups in which the reward applied (was not NaN) to at least one rollout.
+        at_cap_K: True where the weight stands at `max_weight`.
+        signals: the per-group ingredients of all of the above.
+    """
+
+    advantages_N: Tensor
+    density_K: Tensor
+    energy_K: Tensor
+    weights_K: Tensor
+    calibrated_energy_K: Tensor
+    active_BK: Tensor
+    applicable_K: Tensor
+    at_cap_K: Tensor
+    signals: GroupSignals
+
+
+@torch.no_grad()
+def aggregate(
+    rewards_NK: Tensor,
+    *,
+    num_generations: int,
+    method: str | MethodFunction = "dara_asym",
+    reward_weights: Sequence[float] | Tensor | None = None,
+    max_weight: float = 5.0,
+    static_weights: Sequence[float] | Tensor | None = None,
+    eps: float = 1e-4,
+    batch_norm: str = "sequence",
+    lengths_N: Tensor | None = None,
+    scale_rewards: str = "group",
+    reward_names: Sequence[str] | None = None,
+) -> AggregationResult:
+    """Aggregate several rewards into one advantage per rollout, over one whole generation batch.
+
+    A pure function: no state between calls, bitwise the same result for the same input.
+
+    Args:
+        rewards_NK (`torch.Tensor`): floating point, shape (N, K) with N = B·G; the G rollouts of a prompt in a row.
+            NaN means that the reward does not apply to that rollout.
+        num_generations (`int`): G. With G = 1 all advantages are 0.
+        method (`str` or callable, *optional*, defaults to `"dara_asym"`): a name in `METHODS`, or a function of
+            `(GroupSignals, MethodSettings)` that returns `Contributions`.
+        reward_weights (sequence of K floats, *optional*): the user's priorities alpha, at least 0. Default: ones. A
+            reward of priority 0 is measured, but neither trained on nor a standard for the others' weights.
+        max_weight (`float`, *optional*, defaults to 5.0): cap of the weights, at least 1. Read by `dara_*`.
+        static_weights (sequence of K floats, *optional*): the weights of `static_*`.
+        eps (`float`, *optional*, defaults to 1e-4): added to every standard deviation. TRL has 1e-4, the published
+            DARA code 1e-6, the theory 0.
+        batch_norm (`str`, *optional*, defaults to `"sequence"`): `"sequence"` (TRL), `"token"` (verl, the published
+            DARA and GDPO code; needs `lengths_N`) or `"none"`. `grpo` has no such stage.
+        lengths_N (`torch.Tensor`, *optional*): number of trained-on completion tokens of each rollout, shape (N,).
+        scale_rewards (`str`, *optional*, defaults to `"group"`): the std that `grpo` divides by: `"group"`, `"batch"`
+            or `"none"`.
+        reward_names (sequence of K strings, *optional*): used in error messages only.
+
+    Returns:
+        [`AggregationResult`]
+
+    Raises:
+        TypeError: an argument of the wrong type.
+        ValueError: an argument out of its range; names the argument or the reward. Raised before any arithmetic.
+    """
+    function = _method_function(method)
+    has_nan = _check_rewards(rewards_NK, num_generations, reward_names)
+    num_rollouts, num_rewards = rewards_NK.shape
+    _check_settings(max_weight, eps, batch_norm, scale_rewards)
+    priorities = _check_weights("reward_weights", reward_weights, num_rewards)
+    static = _check_weights("static_weights", static_weights, num_rewards)
+    if static is None and isinstance(method, str) and "static_weights" in METHODS[method].reads:
+        raise ValueError(f"method={method!r} needs static_weights: {num_rewards} numbers, one weight for each reward.")
+    _check_lengths(lengths_N, num_rollouts, batch_norm)
+
+    dtype = torch.promote_types(rewards_NK.dtype, torch.float32)
+    rewards_NK = rewards_NK.to(dtype)
+    signals = group_signals(
+        rewards_NK,
+        num_generations,
+        rewards_NK.new_tensor(priorities if priorities is not None else [1.0] * num_rewards),
+        float(eps),
+        has_nan=has_nan,
+    )
+    settings = MethodSettings(
+        eps=float(eps),
+        max_weight=float(max_weight),
+        static_weights_K=None if static is None else rewards_NK.new_tensor(static),
+        scale_rewards=scale_rewards,
+    )
+    out = function(signals, settings)
+    if not isinstance(out, Contributions):
+        raise TypeError(f"method {method!r} must return Contributions, not {type(out).__name__}.")
+    for name, given, wanted in (
+        ("contributions_KGB", out.contributions_KGB, signals.rewards_KGB.shape),
+        ("weights_K", out.weights_K, signals.density_K.shape),
+    ):
+        if given.shape != wanted:
+            raise ValueError(f"method {method!r} returned {name} of shape {tuple(given.shape)}, not {tuple(wanted)}.")
+
+    scores_N = out.contributions_KGB.sum(dim=0).t().flatten()
+    scorable_N = ~rewards_NK.isnan().all(dim=1) if has_nan else None
+    advantages_N = normalize_batch(
+        scores_N, scorable_N, batch_norm if out.batch_normalize else "none", settings.eps, lengths_N
+    )
+    return AggregationResult(
+        advantages_N=advantages_N,
+        density_K=signals.density_K,
+        energy_K=signals.energy_K,
+        weights_K=out.weights_K,
+        calibrated_energy_K=energy(out.contributions_KGB),
+        active_BK=signals.active_KB.t(),
+        applicable_K=(signals.scorable_KB > 0).to(dtype).mean(dim=1),
+        at_cap_K=torch.zeros_like(out.weights_K, dtype=torch.bool) if out.at_cap_K is None else out.at_cap_K,
+        signals=signals,
+    )
+
+
+def _method_function(method: str | MethodFunction) -> MethodFunction:
+    if callable(method):
+        return method
+    if not isinstance(method, str) or method not in METHODS:
+        raise ValueError(f"Unknown method {method!r}. Known: {', '.join(METHODS)}; or pass a function.")
+    return METHODS[method].function
+
+
+def _check_rewards(rewards_NK: Tensor, num_generations: int, reward_names: Sequence[str] | None) -> bool:
+    """Checks the rewards and says whether any is NaN."""
+    if not isinstance(rewards_NK, Tensor) or not rewards_NK.is_floating_point():
+        given = rewards_NK.dtype if isinstance(rewards_NK, Tensor) else type(rewards_NK).__name__
+        raise TypeError(f"rewards_NK must be a floating-point tensor of shape (N, K), not {given}.")
+    if rewards_NK.ndim != 2 or 0 in rewards_NK.shape:
+        raise ValueError(f"rewards_NK must have shape (N, K), at least (1, 1), not {tuple(rewards_NK.shape)}.")
+    if isinstance(num_generations, bool) or not isinstance(num_generations, int) or num_generations < 1:
+        raise ValueError(f"num_generations must be an integer of at least 1, not {num_generations!r}.")
+    num_rollouts, num_rewards = rewards_NK.shape
+    if num_rollouts % num_generations != 0:
+        raise ValueError(
+            f"rewards_NK has {num_rollouts} rows, which num_generations={num_generations} does not divide: every "
+            "prompt must come with all of its rollouts."
+        )
+    if reward_names is not None and len(reward_names) != num_rewards:
+        raise ValueError(f"reward_names has {len(reward_names)} names, but rewards_NK has {num_rewards} columns.")
+    # A quarter of the largest number of the computing type, so that a spread cannot overflow.
+    limit = torch.finfo(torch.promote_types(rewards_NK.dtype, torch.float32)).max / 4
+    if float(rewards_NK.abs().max()) <= limit:  # False if anything is NaN
+        return False
+    too_large_NK = rewards_NK.isinf() | (rewards_NK.abs() > limit)
+    if too_large_NK.any():
+        row, k = too_large_NK.nonzero()[0].tolist()
+        name = f"Reward {k}" if reward_names is None else f"Reward {k} ({reward_names[k]!r})"
+        raise ValueError(
+            f"{name} is {rewards_NK[row, k].item()} for rollout {row}. Rewards must be finite, at most {limit:.1e} in "
+            "size; return None (NaN in the tensor) where the reward does not apply."
+        )
+    return True
+
+
+def _check_settings(max_weight: float, eps: float, batch_norm: str, scale_rewards: str) -> None:
+    if not _is_number(max_weight) or not max_weight >= 1:
+        raise ValueError(f"max_weight must be a number of at least 1, not {max_weight!r}.")
+    if not _is_number(eps) or not 0 <= eps < math.inf:
+        raise ValueError(f"eps must be a finite number of at least 0, not {eps!r}.")
+    if batch_norm not in BATCH_NORMS:
+        raise ValueError(f"batch_norm must be one of {', '.join(BATCH_NORMS)}, not {batch_norm!r}.")
+    if scale_rewards not in SCALE_REWARDS:
+        raise ValueError(f"scale_rewards must be one of {', '.join(SCALE_REWARDS)}, not {scale_rewards!r}.")
+
+
+def _check_weights(field: str, weights: Sequence[float] | Tensor | None, num_rewards: int) -> list[float] | None:
+    if weights is None:
+        return None
+    values = weights.tolist() if isinstance(weights, Tensor) else weights
+    if not isinstance(values, Sequence) or isinstance(values, str):
+        raise TypeError(f"{field} must be a sequence of {num_rewards} numbers, one for each reward, not {weights!r}.")
+    if len(values) != num_rewards:
+        raise ValueError(f"{field} has {len(values)} entries, but there are {num_rewards} rewards.")
+    for k, value in enumerate(values):
+        if not _is_number(value) or not 0 <= value < math.inf:
+            raise ValueError(f"{field}[{k}] must be a finite number of at least 0, not {value!r}.")
+    return [float(value) for value in values]
+
+
+def _check_lengths(lengths_N: Tensor | None, num_rollouts: int, batch_norm: str) -> None:
+    if lengths_N is None:
+        if batch_norm == "token":
+            raise ValueError("batch_norm='token' needs lengths_N, the number of completion tokens of each rollout.")
+        return
+    if not isinstance(lengths_N, Tensor) or lengths_N.shape != (num_rollouts,):
+        given = tuple(lengths_N.shape) if isinstance(lengths_N, Tensor) else type(lengths_N).__name__
+        raise ValueError(f"lengths_N must be a tensor of shape ({num_rollouts},), one length a rollout, not {given}.")
+    if not ((lengths_N >= 0) & (lengths_N < torch.inf)).all():
+        raise ValueError("lengths_N must be finite and at least 0.")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,416 @@
+"""The mathematics: against an independent reference, against its own identities, and against bad input."""
+
+import math
+import random
+
+import pytest
+import reference
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dara_trl import METHODS, aggregate
+from dara_trl.aggregation import Contributions
+
+
+STATIC = [1.0, 5.0, 2.0, 3.0]
+
+
+def options(method: str, num_rewards: int) -> dict:
+    return {"static_weights": STATIC[:num_rewards]} if method.startswith("static") else {}
+
+
+def random_rewards(rng: random.Random, groups: int, size: int, num_rewards: int, none_rate: float) -> list[list]:
+    kinds = [
+        lambda: float(rng.random() < 0.2),
+        lambda: rng.choice([-3.0, -0.5, 0.75, 3.0]),
+        lambda: rng.gauss(0, 1),
+        lambda: 0.3,
+    ]
+    return [
+        [None if rng.random() < none_rate else kinds[k % 4]() for k in range(num_rewards)]
+        for _ in range(groups * size)
+    ]
+
+
+def tensor(rewards: list[list]) -> torch.Tensor:
+    return torch.tensor([[math.nan if r is None else r for r in row] for row in rewards], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("none_rate", [0.0, 0.3, 0.8])
+def test_agrees_with_plain_python(method, none_rate):
+    rng = random.Random(f"{method}{none_rate}")
+    for _ in range(60):
+        groups, size, num_rewards = rng.randint(1, 8), rng.choice([1, 2, 3, 4, 8]), rng.randint(1, 4)
+        rewards = random_rewards(rng, groups, size, num_rewards, none_rate)
+        alpha = [rng.choice([0.25, 1.0, 2.0]) for _ in range(num_rewards)]
+        extra = options(method, num_rewards)
+        expected = reference.aggregate(rewards, size, method, alpha, static=extra.get("static_weights"))
+        for dtype in (torch.float32, torch.float64):
+            got = aggregate(
+                tensor(rewards).to(dtype), num_generations=size, method=method, reward_weights=alpha, **extra
+            )
+            assert got.advantages_N.tolist() == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if m != "grpo"])
+def test_token_normalisation_agrees_with_plain_python(method):
+    rng = random.Random(method)
+    for _ in range(30):
+        rewards = random_rewards(rng, 5, 4, 3, 0.2)
+        lengths = [rng.choice([0, 1, 7, 40]) for _ in rewards]
+        extra = options(method, 3)
+        expected = reference.aggregate(
+            rewards, 4, method, [1.0] * 3, static=extra.get("static_weights"), lengths=lengths
+        )
+        got = aggregate(
+            tensor(rewards).float(),
+            num_generations=4,
+            method=method,
+            batch_norm="token",
+            lengths_N=torch.tensor(lengths),
+            **extra,
+        )
+        assert got.advantages_N.tolist() == pytest.approx(expected, abs=1e-5)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**31), st.integers(1, 12), st.sampled_from([2, 3, 4, 7, 8, 12]), st.integers(1, 4))
+def test_energy_is_groups_times_density_times_freedom(seed, groups, size, num_rewards):
+    rewards = tensor(random_rewards(random.Random(seed), groups, size, num_rewards, 0.0)).float()
+    result = aggregate(rewards, num_generations=size, eps=0.0)
+    torch.testing.assert_close(result.energy_K, groups * result.density_K * (size - 1), rtol=1e-5, atol=1e-5)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**31), st.sampled_from([2, 4, 8]), st.sampled_from([1.0, 1.5, 5.0, 100.0]))
+def test_symmetric_weights_equalise_energy_until_the_cap(seed, size, cap):
+    torch.manual_seed(seed)
+    rates = torch.rand(4) ** 3
+    rewards = (torch.rand(32 * size, 4) < rates).float()
+    result = aggregate(rewards, num_generations=size, method="dara_sym", eps=0.0, max_weight=cap)
+    target = 32 * result.density_K.max() * (size - 1)
+    for k in range(4):
+        if result.density_K[k] == 0:
+            assert result.weights_K[k] == 1
+            assert result.calibrated_energy_K[k] == 0
+        elif result.weights_K[k] < cap:
+            torch.testing.assert_close(result.calibrated_energy_K[k], target, rtol=1e-5, atol=1e-4)
+        else:
+            assert result.at_cap_K[k]
+            torch.testing.assert_close(result.calibrated_energy_K[k], cap**2 * result.energy_K[k])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**31), st.sampled_from([2, 3, 8]))
+def test_asymmetric_energy_lies_between_its_bounds(seed, size):
+    rewards = tensor(random_rewards(random.Random(seed), 16, size, 3, 0.2)).float()
+    result = aggregate(rewards, num_generations=size, method="dara_asym", eps=0.0)
+    assert (result.energy_K <= result.calibrated_energy_K * (1 + 1e-5)).all()
+    assert (result.calibrated_energy_K <= result.weights_K**2 * result.energy_K * (1 + 1e-5)).all()
+
+
+@pytest.mark.parametrize("value", [0.1, 0.3, 0.7, -2.7, 1e-8, 1e8])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_constant_group_has_no_density_and_no_advantage(value, dtype):
+    for size in range(2, 33):
+        rewards = torch.full((3 * size, 1), value, dtype=dtype)
+        for method in METHODS:
+            result = aggregate(
+                rewards, num_generations=size, method=method, batch_norm="none", eps=0.0, **options(method, 1)
+            )
+            assert result.density_K.item() == 0
+            assert (result.signals.advantages_KGB == 0).all()
+            assert (result.advantages_N == 0).all()
+
+
+def test_sum_that_is_constant_but_for_rounding_is_no_signal_for_grpo():
+    rewards = torch.tensor([[0.1, 0.2], [0.3, 0.0], [0.2, 0.1], [0.0, 0.3]])
+    result = aggregate(rewards, num_generations=4, method="grpo", eps=0.0)
+    assert (result.advantages_N == 0).all()
+    assert result.density_K.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("form", ["sym", "asym"])
+@pytest.mark.parametrize("batch_norm", ["sequence", "token", "none"])
+def test_weights_of_one_are_gdpo_bitwise(form, batch_norm):
+    rewards = tensor(random_rewards(random.Random(1), 32, 4, 4, 0.1)).float()
+    common = {
+        "num_generations": 4,
+        "batch_norm": batch_norm,
+        "lengths_N": torch.arange(128),
+        "reward_weights": [1.0, 0.5, 2.0, 0.1],
+    }
+    gdpo = aggregate(rewards, method="gdpo", **common)
+    dara = aggregate(rewards, method=f"dara_{form}", max_weight=1.0, **common)
+    static = aggregate(rewards, method=f"static_{form}", static_weights=[1.0] * 4, **common)
+    assert torch.equal(gdpo.advantages_N, dara.advantages_N)
+    assert torch.equal(gdpo.advantages_N, static.advantages_N)
+    assert torch.equal(gdpo.calibrated_energy_K, dara.calibrated_energy_K)
+
+
+def test_equal_densities_leave_gdpo_untouched():
+    rewards = torch.tensor([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0], [0.0, 3.0]])
+    dara = aggregate(rewards, num_generations=2, method="dara_asym")
+    assert dara.weights_K.tolist() == [1.0, 1.0]
+    assert torch.equal(dara.advantages_N, aggregate(rewards, num_generations=2, method="gdpo").advantages_N)
+
+
+def test_hand_computed_case():
+    # Four groups of two; reward 0 active in all of them, reward 1 in the first: density 1 and 1/4, weight 2.
+    rewards = torch.tensor([[0, 1], [1, 0], [0, 0], [1, 0], [0, 0], [1, 0], [0, 0], [1, 0]], dtype=torch.float64)
+    result = aggregate(rewards, num_generations=2, method="dara_asym", eps=0.0, batch_norm="none")
+    z = math.sqrt(0.5)
+    assert result.density_K.tolist() == [1.0, 0.25]
+    assert result.weights_K.tolist() == [1.0, 2.0]
+    assert result.energy_K.tolist() == pytest.approx([4.0, 1.0])
+    assert result.calibrated_energy_K.tolist() == pytest.approx([4.0, 2.5])  # (2z)² + z² = 2.5
+    assert result.advantages_N.tolist() == pytest.approx([-z + 2 * z, z - z, -z, z, -z, z, -z, z])
+    symmetric = aggregate(rewards, num_generations=2, method="dara_sym", eps=0.0, batch_norm="none")
+    assert symmetric.calibrated_energy_K.tolist() == pytest.approx([4.0, 4.0])
+
+
+def test_none_rewards_leave_the_group_statistics_alone():
+    rewards = torch.tensor([[0.0], [1.0], [math.nan], [1.0], [math.nan], [math.nan], [2.0], [math.nan]])
+    result = aggregate(rewards, num_generations=4, method="gdpo", eps=0.0, batch_norm="none")
+    expected = aggregate(rewards[[0, 1, 3]], num_generations=3, method="gdpo", eps=0.0, batch_norm="none")
+    assert torch.equal(result.advantages_N[[0, 1, 3]], expected.advantages_N)
+    assert (result.advantages_N[[2, 4, 5, 6, 7]] == 0).all()  # one scorable rollout is no comparison
+    assert result.density_K.item() == 0.5
+    assert result.applicable_K.item() == 1.0
+
+
+def test_a_reward_that_applies_nowhere():
+    rewards = torch.tensor([[0.0, math.nan], [1.0, math.nan]])
+    result = aggregate(rewards, num_generations=2)
+    assert result.applicable_K.tolist() == [1.0, 0.0]
+    assert result.density_K.tolist() == [1.0, 0.0]
+    assert result.weights_K.tolist() == [1.0, 1.0]
+
+
+def test_rollout_that_nothing_scores_is_outside_the_batch_statistics():
+    rewards = torch.tensor([[0.0], [1.0], [1.0], [math.nan], [0.0], [1.0], [0.0], [math.nan]])
+    for batch_norm in ("sequence", "token"):
+        got = aggregate(
+            rewards, num_generations=4, method="gdpo", batch_norm=batch_norm, lengths_N=torch.ones(8)
+        ).advantages_N
+        kept = aggregate(
+            rewards[[0, 1, 2, 4, 5, 6]],
+            num_generations=3,
+            method="gdpo",
+            batch_norm=batch_norm,
+            lengths_N=torch.ones(6),
+        ).advantages_N
+        assert got[3] == 0
+        assert got[7] == 0
+        torch.testing.assert_close(got[[0, 1, 2, 4, 5, 6]], kept)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_single_generation_and_single_reward(method):
+    for rewards in (torch.rand(5, 1), torch.rand(5, 3), torch.rand(1, 1)):
+        result = aggregate(rewards, num_generations=1, method=method, **options(method, rewards.shape[1]))
+        assert (result.advantages_N == 0).all()
+        assert (result.density_K == 0).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_batch_without_signal_is_all_zero(method):
+    for eps in (0.0, 1e-4):
+        for rewards in (torch.full((8, 2), 0.3), torch.full((8, 2), math.nan)):
+            result = aggregate(rewards, num_generations=4, method=method, eps=eps, **options(method, 2))
+            for values in (result.advantages_N, result.density_K, result.energy_K, result.calibrated_energy_K):
+                assert (values == 0).all()
+            if not method.startswith("static"):
+                assert (result.weights_K == 1).all()
+
+
+@pytest.mark.parametrize("scale", [1e-36, 1e-30, 1e-12, 1e12, 1e30, 3e37])
+@pytest.mark.parametrize("method", METHODS)
+def test_reward_scale_does_not_matter_without_eps(scale, method):
+    # A power of two near `scale`, so that scaling itself rounds nothing.
+    scale = 2.0 ** math.floor(math.log2(scale))
+    rewards = tensor(random_rewards(random.Random(3), 16, 4, 2, 0.1)).float()
+    rewards[:, 1] = (rewards[:, 1] > 0).float()
+    plain = aggregate(rewards, num_generations=4, method=method, eps=0.0, **options(method, 2))
+    scaled = aggregate(rewards * scale, num_generations=4, method=method, eps=0.0, **options(method, 2))
+    torch.testing.assert_close(plain.advantages_N, scaled.advantages_N, rtol=1e-5, atol=1e-6)
+    assert torch.equal(plain.density_K, scaled.density_K)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_invariances(method):
+    rng = random.Random(method)
+    rewards = tensor(random_rewards(rng, 12, 4, 3, 0.2))
+    extra = options(method, 3)
+
+    def run(rewards_NK):
+        return aggregate(rewards_NK, num_generations=4, method=method, eps=0.0, **extra).advantages_N
+
+    plain = run(rewards)
+    groups = torch.randperm(12, generator=torch.Generator().manual_seed(1))
+    by_group = torch.arange(48).view(12, 4)[groups].flatten()
+    torch.testing.assert_close(run(rewards[by_group]), plain[by_group])
+    within = (torch.arange(48).view(12, 4)[:, [2, 0, 3, 1]]).flatten()
+    torch.testing.assert_close(run(rewards[within]), plain[within])
+    if method != "grpo":  # where rewards are summed, their scales are their priorities, and None counts as 0
+        torch.testing.assert_close(run(rewards * torch.tensor([0.5, 1.0, 8.0])), plain)
+        torch.testing.assert_close(run(rewards + torch.tensor([10.0, 0.0, -3.0])), plain)
+    dead = torch.cat([rewards, torch.full((48, 1), 0.7, dtype=rewards.dtype)], dim=1)
+    padded = {"static_weights": [*extra["static_weights"], 9.0]} if extra else {}
+    if not torch.isnan(rewards).all(dim=1).any():
+        torch.testing.assert_close(
+            aggregate(dead, num_generations=4, method=method, eps=0.0, **padded).advantages_N, plain
+        )
+
+
+def test_grpo_contributions_add_up_to_its_advantages():
+    rewards = tensor(random_rewards(random.Random(5), 16, 4, 3, 0.2))
+    out = METHODS["grpo"].function
+    for scale_rewards in ("group", "batch", "none"):
+        seen = {}
+
+        def keep(signals, given, seen=seen):
+            seen["out"] = out(signals, given)
+            return seen["out"]
+
+        result = aggregate(rewards, num_generations=4, method=keep, scale_rewards=scale_rewards, eps=1e-4)
+        weighted = torch.nan_to_num(rewards).sum(1).view(16, 4)
+        weighted[rewards.isnan().all(1).view(16, 4)] = math.nan
+        centered = (weighted - weighted.nanmean(1, keepdim=True)).nan_to_num(0.0)
+        if scale_rewards == "none":
+            torch.testing.assert_close(result.advantages_N, centered.flatten())
+        torch.testing.assert_close(
+            seen["out"].contributions_KGB.sum(0).t().flatten(), result.advantages_N, rtol=1e-12, atol=1e-12
+        )
+
+
+def test_watched_reward_of_priority_zero_sets_no_standard():
+    torch.manual_seed(0)
+    dense, rare = torch.rand(64, 1), (torch.rand(64, 1) < 0.05).float()
+    medium = (torch.rand(64, 1) < 0.3).float()
+    alone = aggregate(torch.cat([medium, rare], 1), num_generations=4)
+    watched = aggregate(torch.cat([medium, rare, dense], 1), num_generations=4, reward_weights=[1.0, 1.0, 0.0])
+    assert torch.equal(alone.advantages_N, watched.advantages_N)
+    assert torch.equal(alone.weights_K, watched.weights_K[:2])
+    assert watched.density_K[2] == 1.0
+
+
+def test_priorities_scale_the_contribution():
+    rewards = tensor(random_rewards(random.Random(9), 16, 4, 2, 0.0))
+    one = aggregate(rewards, num_generations=4)
+    two = aggregate(rewards, num_generations=4, reward_weights=torch.tensor([2.0, 1.0]))
+    torch.testing.assert_close(two.calibrated_energy_K, one.calibrated_energy_K * torch.tensor([4.0, 1.0]).double())
+    assert torch.equal(one.energy_K, two.energy_K)
+
+
+def test_same_input_same_bits_and_input_untouched():
+    rewards = tensor(random_rewards(random.Random(2), 64, 8, 4, 0.1)).float()
+    before = rewards.clone()
+    first, second = (aggregate(rewards, num_generations=8) for _ in range(2))
+    assert torch.equal(first.advantages_N, second.advantages_N)
+    assert torch.equal(rewards.nan_to_num(7.0), before.nan_to_num(7.0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_computes_in_float32_at_least(dtype):
+    rewards = (torch.rand(32, 2, generator=torch.Generator().manual_seed(0)) < 0.3).to(dtype)
+    result = aggregate(rewards, num_generations=4)
+    assert result.advantages_N.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    wide = aggregate(rewards.double(), num_generations=4)
+    torch.testing.assert_close(result.advantages_N.double(), wide.advantages_N, rtol=1e-5, atol=1e-6)
+
+
+def test_non_contiguous_input_and_gradients_are_fine():
+    rewards = torch.rand(2, 16, requires_grad=True).t()
+    result = aggregate(rewards, num_generations=4)
+    assert not result.advantages_N.requires_grad
+    assert torch.equal(result.advantages_N, aggregate(rewards.detach().contiguous(), num_generations=4).advantages_N)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_gpu_agrees_with_cpu():
+    rewards = tensor(random_rewards(random.Random(2), 64, 8, 4, 0.1)).float()
+    for method in METHODS:
+        cpu = aggregate(rewards, num_generations=8, method=method, **options(method, 4))
+        gpu = aggregate(rewards.cuda(), num_generations=8, method=method, **options(method, 4))
+        assert gpu.advantages_N.is_cuda
+        torch.testing.assert_close(gpu.advantages_N.cpu(), cpu.advantages_N, rtol=1e-5, atol=1e-5)
+
+
+def test_own_method():
+    def first_reward_only(signals, given):
+        keep = torch.zeros_like(signals.density_K)
+        keep[0] = 1.0
+        return Contributions(keep.view(-1, 1, 1) * signals.advantages_KGB, weights_K=keep)
+
+    rewards = torch.rand(32, 2)
+    own = aggregate(rewards, num_generations=4, method=first_reward_only)
+    assert torch.equal(own.advantages_N, aggregate(rewards[:, :1], num_generations=4, method="gdpo").advantages_N)
+    assert own.calibrated_energy_K[1] == 0
+    with pytest.raises(TypeError, match="must return Contributions, not Tensor"):
+        aggregate(rewards, num_generations=4, method=lambda signals, given: signals.advantages_KGB)
+    with pytest.raises(ValueError, match=r"weights_K of shape \(1,\), not \(2,\)"):
+        aggregate(
+            rewards, num_generations=4, method=lambda s, g: Contributions(s.advantages_KGB, weights_K=torch.ones(1))
+        )
+
+
+GOOD = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.5, 0.5], [1.0, 1.0]])
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"rewards_NK": torch.rand(4)}, ValueError, r"shape \(N, K\).*\(4,\)"),
+        ({"rewards_NK": torch.rand(4, 2, 1)}, ValueError, r"shape \(N, K\).*\(4, 2, 1\)"),
+        ({"rewards_NK": torch.rand(0, 2)}, ValueError, r"shape.*\(0, 2\)"),
+        ({"rewards_NK": torch.rand(4, 0)}, ValueError, r"shape.*\(4, 0\)"),
+        ({"rewards_NK": torch.ones(4, 2, dtype=torch.int64)}, TypeError, "floating-point.*int64"),
+        ({"rewards_NK": [[1.0, 2.0]]}, TypeError, "floating-point.*list"),
+        ({"num_generations": 3}, ValueError, "4 rows.*num_generations=3"),
+        ({"num_generations": 0}, ValueError, "num_generations must.*0"),
+        ({"num_generations": 2.0}, ValueError, "num_generations must.*2.0"),
+        ({"num_generations": True}, ValueError, "num_generations must.*True"),
+        ({"method": "dara"}, ValueError, "Unknown method 'dara'.*grpo, gdpo, dara_sym, dara_asym"),
+        ({"method": None}, ValueError, "Unknown method None"),
+        ({"max_weight": 0.5}, ValueError, "max_weight.*0.5"),
+        ({"max_weight": math.nan}, ValueError, "max_weight.*nan"),
+        ({"max_weight": "5"}, ValueError, "max_weight.*'5'"),
+        ({"reward_weights": [1.0]}, ValueError, "reward_weights has 1 entries.*2 rewards"),
+        ({"reward_weights": [1.0, -1.0]}, ValueError, r"reward_weights\[1\].*-1.0"),
+        ({"reward_weights": [math.nan, 1.0]}, ValueError, r"reward_weights\[0\].*nan"),
+        ({"reward_weights": [math.inf, 1.0]}, ValueError, r"reward_weights\[0\].*inf"),
+        ({"reward_weights": ["1e-1", 1.0]}, ValueError, r"reward_weights\[0\].*'1e-1'"),
+        ({"reward_weights": 2.0}, TypeError, "reward_weights must be a sequence"),
+        ({"reward_weights": "11"}, TypeError, "reward_weights must be a sequence"),
+        ({"method": "static_sym"}, ValueError, "method='static_sym' needs static_weights"),
+        ({"method": "static_asym", "static_weights": [1.0, 2.0, 3.0]}, ValueError, "static_weights has 3 entries"),
+        ({"method": "static_asym", "static_weights": [1.0, -2.0]}, ValueError, r"static_weights\[1\].*-2.0"),
+        ({"eps": -1e-4}, ValueError, "eps.*-0.0001"),
+        ({"eps": math.inf}, ValueError, "eps.*inf"),
+        ({"batch_norm": "tokens"}, ValueError, "batch_norm.*sequence, token, none.*'tokens'"),
+        ({"batch_norm": "token"}, ValueError, "batch_norm='token' needs lengths_N"),
+        ({"batch_norm": "token", "lengths_N": torch.ones(3)}, ValueError, r"lengths_N.*\(4,\).*\(3,\)"),
+        ({"batch_norm": "token", "lengths_N": torch.tensor([1, 2, 3, -1])}, ValueError, "lengths_N must be finite"),
+        ({"scale_rewards": True}, ValueError, "scale_rewards.*True"),
+        ({"reward_names": ["a"]}, ValueError, "reward_names has 1 names"),
+    ],
+)
+def test_bad_input_is_named(change, error, words):
+    with pytest.raises(error, match=words):
+        aggregate(**{"rewards_NK": GOOD, "num_generations": 2, **change})
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, 3e38])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_infinite_reward_is_named(value, dtype):
+    rewards = torch.zeros(4, 3, dtype=dtype)
+    rewards[0, 0] = math.nan
+    rewards[2, 1] = value
+    with pytest.raises(ValueError, match=r"Reward 1 is .* for rollout 2"):
+        aggregate(rewards, num_generations=2)
+    with pytest.raises(ValueError, match=r"Reward 1 \('length'\) is .* for rollout 2"):
+        aggregate(rewards, num_generations=2, reward_names=["a", "length", "c"])

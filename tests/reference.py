@@ -1,4 +1,4 @@
-"""DARA and its kin once more in plain Python: loops over lists, written from the equations, sharing no code with ours."""
+"""DARA and its kin once more in plain Python: loops over lists, from the equations, sharing no code with ours."""
 
 import math
 

@@ -111,7 +111,7 @@ def test_asymmetric_energy_lies_between_its_bounds(seed, size):
     assert (result.calibrated_energy_K <= result.weights_K**2 * result.energy_K * (1 + 1e-5)).all()
 
 
-@pytest.mark.parametrize("value", [0.1, 0.3, 0.7, -2.7, 1e-8, 1e8])
+@pytest.mark.parametrize("value", [0.1, 0.3, 0.7, -2.7, 1e-8, 1e8, 3e32, -3e32, 1e-44])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_constant_group_has_no_density_and_no_advantage(value, dtype):
     for size in range(2, 33):
@@ -226,7 +226,7 @@ def test_batch_without_signal_is_all_zero(method):
                 assert (result.weights_K == 1).all()
 
 
-@pytest.mark.parametrize("scale", [1e-36, 1e-30, 1e-12, 1e12, 1e30, 3e37])
+@pytest.mark.parametrize("scale", [1e-36, 1e-30, 1e-12, 1e12, 1e30, 1e31])
 @pytest.mark.parametrize("method", METHODS)
 def test_reward_scale_does_not_matter_without_eps(scale, method):
     # A power of two near `scale`, so that scaling itself rounds nothing.

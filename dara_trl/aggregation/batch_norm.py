@@ -27,7 +27,8 @@ def normalize_batch(
     total = weights_N.sum()
     mean = (weights_N * scores_N).sum() / total.clamp(min=1)
     centered_N = scores_N - mean
-    variance = (weights_N * centered_N * centered_N).sum() / (total - 1).clamp(min=1)
+    bessel = total / (total - 1).clamp(min=1)
+    variance = (weights_N * centered_N.square()).sum() / total.clamp(min=1) * bessel
     scale = (variance + 1e-8).sqrt() if kind == "token" else variance.sqrt() + eps
-    advantages_N = centered_N * torch.where((variance > 0) & (total > 1), 1 / scale, 0.0)
+    advantages_N = centered_N / torch.where((variance > 0) & (total > 1), scale, torch.inf)
     return advantages_N if scorable_N is None else advantages_N * scorable_N

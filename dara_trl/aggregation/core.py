@@ -166,8 +166,8 @@ def _check_rewards(rewards_NK: Tensor, num_generations: int, reward_names: Seque
         )
     if reward_names is not None and len(reward_names) != num_rewards:
         raise ValueError(f"reward_names has {len(reward_names)} names, but rewards_NK has {num_rewards} columns.")
-    # A quarter of the largest number of the computing type, so that a spread cannot overflow.
-    limit = torch.finfo(torch.promote_types(rewards_NK.dtype, torch.float32)).max / 4
+    # Far enough from the computing type's largest number that spreads and sums over a group cannot overflow.
+    limit = torch.finfo(torch.promote_types(rewards_NK.dtype, torch.float32)).max / 1e6
     if float(rewards_NK.abs().max()) <= limit:  # False if anything is NaN
         return False
     too_large_NK = rewards_NK.isinf() | (rewards_NK.abs() > limit)

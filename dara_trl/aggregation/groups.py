@@ -56,7 +56,7 @@ def normalize_groups(
 
     A group is active where its spread (max - min) exceeds a few roundings of its magnitude. The printed test
     `sum |A| > tau` is not used: in floating point a constant group of 0.1 has a non-zero sigma and passes it.
-    Values are mapped to [0, 1] before they are squared, so that neither 1e-30 nor 1e30 under- or overflows.
+    Values are scaled to the size of 1 before they are squared, so that neither 1e-30 nor 1e30 under- or overflows.
     """
     num_rollouts = values_KGB.shape[1]
     if has_nan:
@@ -71,18 +71,23 @@ def normalize_groups(
     if magnitude_KB is None:
         magnitude_KB = torch.maximum(high_KB.abs(), low_KB.abs())
     active_KB = spread_KB > 4 * torch.finfo(values_KGB.dtype).eps * magnitude_KB
-    spread_KB = torch.where(active_KB, spread_KB, 1.0)
+    # Scaling by a power of two rounds nothing, so what follows rounds as TRL's own lines do. Scaling an inactive group
+    # by infinity makes it exactly 0.
+    unit_KB = torch.ldexp(torch.ones_like(spread_KB), torch.frexp(spread_KB)[1].clamp(-120, 120))
+    unit_KB = torch.where(active_KB, unit_KB, torch.inf)
 
-    x_KGB = (values_KGB - low_KB.unsqueeze(1)).div_(spread_KB.unsqueeze(1))
+    x_KGB = values_KGB / unit_KB.unsqueeze(1)
     if has_nan:
         x_KGB = x_KGB.masked_fill_(scorable_KGB == 0, 0.0)
     mean_KB = x_KGB.sum(dim=1) / scorable_KB.clamp(min=1)
     x_KGB.sub_(mean_KB.unsqueeze(1))
     if has_nan:
         x_KGB.mul_(scorable_KGB)
-    std_KB = ((x_KGB * x_KGB).sum(dim=1) / (scorable_KB - 1).clamp(min=1)).sqrt() * active_KB
-    x_KGB.mul_(torch.where(active_KB, 1 / (std_KB + eps / spread_KB), 0.0).unsqueeze(1))
-    return NormalizedGroups(x_KGB, active_KB, scorable_KB, std_KB * spread_KB)
+    bessel_KB = scorable_KB / (scorable_KB - 1).clamp(min=1)
+    std_KB = ((x_KGB * x_KGB).sum(dim=1) / scorable_KB.clamp(min=1) * bessel_KB).sqrt()
+    x_KGB.div_(torch.where(active_KB, std_KB + eps / unit_KB, 1.0).unsqueeze(1))
+    std_KB = torch.where(active_KB, std_KB * unit_KB, 0.0)
+    return NormalizedGroups(x_KGB, active_KB, scorable_KB, std_KB)
 
 
 def group_signals(

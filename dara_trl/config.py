@@ -1,0 +1,134 @@
+"""Top floor: the training configuration. `GRPOConfig` plus five fields that say how the rewards are aggregated."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from trl import GRPOConfig
+
+from .aggregation import METHODS
+from .aggregation.batch_norm import BATCH_NORMS
+from .aggregation.core import SCALE_REWARDS
+
+
+@dataclass
+class DARAGRPOConfig(GRPOConfig):
+    # docstyle-ignore
+    r"""
+    Configuration of [`DARAGRPOTrainer`]: all of [`~trl.GRPOConfig`], and how rewards are aggregated.
+
+    Args:
+        aggregation (`str`, *optional*, defaults to `"dara_asym"`):
+            Aggregation method: `"dara_asym"` or `"dara_sym"` (DARA, https://huggingface.co/papers/2610.00574),
+            `"gdpo"` (https://huggingface.co/papers/2601.05242), `"grpo"` (TRL's own advantages, untouched),
+            `"static_asym"` or `"static_sym"` (DARA's forms with fixed weights). From Python, also a function as
+            [`aggregate`] takes it.
+        aggregation_max_weight (`float`, *optional*, defaults to `5.0`):
+            Cap of DARA's weights, at least 1. Read by `dara_*`.
+        aggregation_static_weights (`list[float]`, *optional*):
+            One weight for each reward. Needed by `static_*`, refused with any other method.
+        aggregation_eps (`float`, *optional*, defaults to `1e-4`):
+            Added to every standard deviation: TRL's value. Fixed for `"grpo"`.
+        aggregation_batch_norm (`str`, *optional*, defaults to `"sequence"`):
+            How the summed rewards are normalised over the generation batch: each rollout counted once (`"sequence"`,
+            TRL), by its tokens (`"token"`, verl and the published DARA code), or not at all (`"none"`).
+
+    Raises:
+        ValueError: a field out of its range, or set although the method does not read it.
+    """
+
+    # A function is allowed too, but the type is what the command line's parser reads.
+    aggregation: str = field(
+        default="dara_asym",
+        metadata={"help": f"Aggregation method, one of: {', '.join(METHODS)}."},
+    )
+    aggregation_max_weight: float = field(
+        default=5.0, metadata={"help": "Cap of DARA's weights, at least 1. Read by dara_*."}
+    )
+    aggregation_static_weights: list[float] | None = field(
+        default=None, metadata={"help": "One weight for each reward. Needed by static_*, refused with other methods."}
+    )
+    aggregation_eps: float = field(
+        default=1e-4, metadata={"help": "Added to every standard deviation. Fixed for grpo."}
+    )
+    aggregation_batch_norm: str = field(
+        default="sequence",
+        metadata={"help": f"Normalisation over the generation batch, one of: {', '.join(BATCH_NORMS)}."},
+    )
+
+    def __post_init__(self) -> None:
+        # YAML 1.1 reads 1e-1 as a string, and lists are not converted by the parser.
+        self.aggregation_max_weight = _number("aggregation_max_weight", self.aggregation_max_weight, at_least=1)
+        self.aggregation_eps = _number("aggregation_eps", self.aggregation_eps, at_least=0)
+        self.aggregation_static_weights = _numbers("aggregation_static_weights", self.aggregation_static_weights)
+        self.reward_weights = _numbers("reward_weights", self.reward_weights)
+        if self.aggregation_batch_norm not in BATCH_NORMS:
+            raise ValueError(
+                f"aggregation_batch_norm must be one of {', '.join(BATCH_NORMS)}, not {self.aggregation_batch_norm!r}."
+            )
+        as_names: dict[Any, str] = {True: "group", False: "none"}
+        scale_rewards = as_names.get(self.scale_rewards, self.scale_rewards)
+        if scale_rewards not in SCALE_REWARDS:
+            raise ValueError(f"scale_rewards must be one of {', '.join(SCALE_REWARDS)}, not {self.scale_rewards!r}.")
+        if isinstance(self.aggregation, str):
+            self._refuse_unread_settings(scale_rewards)
+        elif not callable(self.aggregation):
+            raise ValueError(f"aggregation must be one of {', '.join(METHODS)}, or a function: {self.aggregation!r}.")
+        super().__post_init__()
+
+    def _refuse_unread_settings(self, scale_rewards: str) -> None:
+        method = METHODS.get(self.aggregation)
+        if method is None:
+            raise ValueError(f"aggregation must be one of {', '.join(METHODS)}, not {self.aggregation!r}.")
+        given: dict[str, tuple[str, Any, Any]] = {  # what the method calls it: the field, its value, its default
+            "max_weight": ("aggregation_max_weight", self.aggregation_max_weight, 5.0),
+            "static_weights": ("aggregation_static_weights", self.aggregation_static_weights, None),
+            "batch_norm": ("aggregation_batch_norm", self.aggregation_batch_norm, "sequence"),
+            "scale_rewards": ("scale_rewards", scale_rewards, "group"),
+        }
+        for setting, (name, value, default) in given.items():
+            if value != default and setting not in method.reads:
+                readers = [other for other, candidate in METHODS.items() if setting in candidate.reads]
+                raise ValueError(
+                    f"{name}={value!r} has no effect with aggregation={self.aggregation!r}: drop it, or use one of "
+                    f"{', '.join(readers)}."
+                )
+        if "static_weights" in method.reads and self.aggregation_static_weights is None:
+            raise ValueError(
+                f"aggregation={self.aggregation!r} needs aggregation_static_weights, one for each reward."
+            )
+        if self.aggregation == "grpo" and self.aggregation_eps != 1e-4:
+            raise ValueError(
+                "aggregation_eps has no effect with aggregation='grpo', where TRL's 1e-4 stands: drop it."
+            )
+        if self.multi_objective_aggregation != "sum_then_normalize" and self.aggregation != "gdpo":
+            raise ValueError(
+                f"multi_objective_aggregation={self.multi_objective_aggregation!r} contradicts "
+                f"aggregation={self.aggregation!r}, which replaces it: drop multi_objective_aggregation. "
+                "(TRL's 'normalize_then_sum' is aggregation='gdpo', its 'sum_then_normalize' aggregation='grpo'.)"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in `TrainingArguments`, with a function given as `aggregation` replaced by its name: JSON has none."""
+        fields = super().to_dict()
+        if callable(self.aggregation):
+            fields["aggregation"] = getattr(self.aggregation, "__qualname__", type(self.aggregation).__qualname__)
+        return fields
+
+
+def _number(name: str, value: Any, *, at_least: float) -> float:
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not at_least <= number < math.inf:
+        raise ValueError(f"{name} must be a finite number of at least {at_least}, not {value!r}.")
+    return number
+
+
+def _numbers(name: str, values: Any) -> list[float] | None:
+    if values is None:
+        return None
+    if not isinstance(values, list | tuple):
+        raise ValueError(f"{name} must be a list of numbers, one for each reward, not {values!r}.")
+    return [_number(f"{name}[{k}]", value, at_least=0) for k, value in enumerate(values)]

@@ -1,0 +1,119 @@
+"""Middle floor: what is logged about each generation batch, and the warnings it deserves. Needs no trainer."""
+
+import math
+import warnings
+from collections.abc import Sequence
+
+import torch
+
+from .aggregation import AggregationResult
+
+
+# TRL writes these columns into the completions table; a reward of the same name would overwrite one.
+TABLE_COLUMNS = ("step", "prompt", "completion", "advantage", "image")
+
+
+def batch_metrics(result: AggregationResult, reward_names: Sequence[str]) -> dict[str, float]:
+    """Flat metrics of one generation batch, by name.
+
+    `dara/density`, `dara/energy`, `dara/weight`, `dara/calibrated_energy`, `dara/active_groups`, `dara/applicable`,
+    `dara/energy_ratio` and `dara/weight_at_cap`, each `/<reward>`, and `dara/frac_groups_without_signal`. The energy
+    ratio is to the strongest reward before any weight; 0 where no reward has energy.
+    """
+    strongest = result.energy_K.max()
+    columns = {
+        "density": result.density_K,
+        "energy": result.energy_K,
+        "weight": result.weights_K,
+        "calibrated_energy": result.calibrated_energy_K,
+        "active_groups": result.active_BK.sum(dim=0),
+        "applicable": result.applicable_K,
+        "energy_ratio": torch.where(strongest > 0, result.energy_K / strongest, 0.0),
+        "weight_at_cap": result.at_cap_K,
+    }
+    without_signal = (~result.active_BK.any(dim=1)).to(strongest).mean()
+    # One tensor, so that a result on a GPU costs one transfer.
+    table = torch.stack([column.to(strongest) for column in columns.values()])
+    *values, last = torch.cat([table.flatten(), without_signal.view(1)]).tolist()
+    names = [f"dara/{column}/{name}" for column in columns for name in reward_names]
+    return {**dict(zip(names, values, strict=True)), "dara/frac_groups_without_signal": last}
+
+
+class SignalWarnings:
+    """Warns once each about a batch without any signal, and about a reward whose scale eps swallows."""
+
+    def __init__(self, reward_names: Sequence[str], eps: float) -> None:
+        self.reward_names = reward_names
+        self.eps = eps
+        self._no_signal_said = False
+        self._swallowed_said = False
+
+    def check(self, result: AggregationResult, step: int) -> None:
+        """Looks at one training batch; `step` is only quoted."""
+        if not self._no_signal_said and not result.active_BK.any():
+            self._no_signal_said = True
+            rewards_KN = result.signals.rewards_KGB.flatten(1)
+            means = ", ".join(
+                f"{name}={row.nanmean():.3g}" for name, row in zip(self.reward_names, rewards_KN, strict=True)
+            )
+            warnings.warn(
+                f"Step {step}: no reward told two rollouts of any prompt apart in this generation batch, so every "
+                f"advantage is 0 and nothing was learnt from it (mean rewards: {means}). Likely causes: completions "
+                "truncated at max_completion_length before they can earn a reward (see completions/clipped_ratio), a "
+                "reward function that always returns the same value, or rollouts that do not differ (temperature too "
+                "low). Said once; dara/frac_groups_without_signal has every step.",
+                stacklevel=2,
+            )
+        if not self._swallowed_said:
+            for k, name in enumerate(self.reward_names):
+                share = _energy_share(result, k)
+                if share < 0.9:
+                    self._swallowed_said = True
+                    factor = _sufficient_factor(result, k, self.eps)
+                    warnings.warn(
+                        f"Step {step}: eps={self.eps:g} swallows {1 - share:.0%} of the advantage energy of reward "
+                        f"{name!r}, because its values differ too little within a group. Multiply the reward by "
+                        f"{factor:g} or more, or lower aggregation_eps. Said once.",
+                        stacklevel=2,
+                    )
+
+
+def _energy_share(result: AggregationResult, k: int) -> float:
+    """Energy of reward k, as a share of what it would be with eps = 0 (1 where it has none)."""
+    signals = result.signals
+    possible = ((signals.scorable_KB[k] - 1) * signals.active_KB[k]).sum()
+    return float(signals.energy_K[k] / possible) if possible > 0 else 1.0
+
+
+def _sufficient_factor(result: AggregationResult, k: int, eps: float) -> float:
+    """Smallest power of ten c for which c times the reward keeps at least 0.9 of its energy in this batch."""
+    active_B = result.signals.active_KB[k]
+    freedom_B = result.signals.scorable_KB[k][active_B].double() - 1
+    std_B = result.signals.std_KB[k][active_B].double()
+    for exponent in range(1, 40):
+        scaled_B = std_B * 10.0**exponent
+        if (freedom_B * (scaled_B / (scaled_B + eps)).square()).sum() >= 0.9 * freedom_B.sum():
+            return 10.0**exponent
+    return math.inf
+
+
+def unique_reward_names(names: Sequence[str]) -> list[str]:
+    """Names that no two rewards share: `name`, `name_2`, ... in order.
+
+    Raises:
+        ValueError: a name that would overwrite a column of the completions table.
+    """
+    for k, name in enumerate(names):
+        if name in TABLE_COLUMNS:
+            raise ValueError(
+                f"Reward {k} is named {name!r}, which is a column of the completions table. Rename the function, or "
+                "set its __name__."
+            )
+    unique: list[str] = []
+    for name in names:
+        candidate, suffix = name, 2
+        # A later reward's own name is not taken from it: [a, a, a_2] gives [a, a_3, a_2].
+        while candidate in unique or (candidate != name and candidate in names):
+            candidate, suffix = f"{name}_{suffix}", suffix + 1
+        unique.append(candidate)
+    return unique

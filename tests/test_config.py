@@ -1,0 +1,101 @@
+"""The configuration: what it accepts, and that nothing contradictory or mistyped passes silently."""
+
+import json
+import math
+
+import pytest
+from rollouts import config
+from trl import TrlParser
+
+from dara_trl import METHODS, DARAGRPOConfig, aggregate
+
+
+def test_defaults_are_those_of_aggregate(tmp_path):
+    import inspect
+
+    defaults = {name: p.default for name, p in inspect.signature(aggregate).parameters.items()}
+    args = config(tmp_path)
+    assert args.aggregation == defaults["method"]
+    assert args.aggregation_max_weight == defaults["max_weight"]
+    assert args.aggregation_static_weights is defaults["static_weights"]
+    assert args.aggregation_eps == defaults["eps"]
+    assert args.aggregation_batch_norm == defaults["batch_norm"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"aggregation": "dara"}, "aggregation must be one of grpo, gdpo, dara_sym.*'dara'"),
+        ({"aggregation": 3}, "aggregation must be one of.*3"),
+        ({"aggregation_max_weight": 0.9}, "aggregation_max_weight.*at least 1.*0.9"),
+        ({"aggregation_max_weight": "1e-1"}, "aggregation_max_weight.*at least 1.*'1e-1'"),
+        ({"aggregation_max_weight": "five"}, "aggregation_max_weight.*'five'"),
+        ({"aggregation_max_weight": True}, "aggregation_max_weight.*True"),
+        ({"aggregation_max_weight": math.nan}, "aggregation_max_weight.*nan"),
+        ({"aggregation_eps": -1.0}, "aggregation_eps.*at least 0.*-1.0"),
+        ({"aggregation_eps": None}, "aggregation_eps.*None"),
+        ({"aggregation_batch_norm": "batch"}, "aggregation_batch_norm.*sequence, token, none.*'batch'"),
+        ({"aggregation_batch_norm": None}, "aggregation_batch_norm.*None"),
+        ({"reward_weights": [1.0, "x"]}, r"reward_weights\[1\].*'x'"),
+        ({"reward_weights": [-1.0]}, r"reward_weights\[0\].*-1.0"),
+        ({"reward_weights": 2.0}, "reward_weights must be a list.*2.0"),
+        ({"scale_rewards": "std", "aggregation": "grpo"}, "scale_rewards must be one of group, batch, none.*'std'"),
+        ({"aggregation": "static_asym"}, "aggregation='static_asym' needs aggregation_static_weights"),
+        ({"aggregation_static_weights": [1, 5]}, "aggregation_static_weights.*no effect.*'dara_asym'.*static_sym"),
+        (
+            {"aggregation": "gdpo", "aggregation_max_weight": 3.0},
+            "aggregation_max_weight=3.0.*no effect.*'gdpo'.*dara",
+        ),
+        ({"aggregation": "grpo", "aggregation_batch_norm": "token"}, "aggregation_batch_norm.*no effect.*'grpo'"),
+        ({"aggregation": "grpo", "aggregation_eps": 1e-6}, "aggregation_eps.*no effect.*'grpo'"),
+        ({"scale_rewards": "batch"}, "scale_rewards='batch' has no effect.*drop it, or use one of grpo"),
+        ({"scale_rewards": False}, "scale_rewards='none' has no effect"),
+        ({"multi_objective_aggregation": "normalize_then_sum"}, "contradicts.*drop multi_objective_aggregation"),
+        ({"aggregation": "grpo", "multi_objective_aggregation": "normalize_then_sum"}, "contradicts.*'grpo'.*drop"),
+        ({"multi_objective_aggregation": "nonsense"}, "contradicts.*drop multi_objective_aggregation"),
+    ],
+)
+def test_contradictions_and_wrong_types_are_named(tmp_path, fields, words):
+    with pytest.raises(ValueError, match=words):
+        config(tmp_path, **fields)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_accepted(tmp_path, method):
+    extra = {"aggregation_static_weights": [1, 5]} if method.startswith("static") else {}
+    assert config(tmp_path, aggregation=method, **extra).aggregation == method
+
+
+def test_numbers_that_yaml_reads_as_strings(tmp_path):
+    """YAML 1.1 takes 1e-1, without a point, for a string."""
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        f"output_dir: {tmp_path}\nuse_cpu: true\nbf16: false\nreward_weights: [1e-1, 1]\n"
+        "aggregation_max_weight: 2e0\naggregation_eps: 1e-6\n"
+    )
+    (args,) = TrlParser(DARAGRPOConfig).parse_args_and_config(["--config", str(recipe)])
+    assert args.reward_weights == [0.1, 1.0]
+    assert args.aggregation_max_weight == 2.0
+    assert args.aggregation_eps == 1e-6
+
+
+def test_command_line(tmp_path):
+    (args,) = TrlParser(DARAGRPOConfig).parse_args_and_config(
+        ["--output_dir", str(tmp_path), "--use_cpu", "--bf16", "false", "--aggregation", "static_sym"]
+        + ["--aggregation_static_weights", "1", "5", "--aggregation_batch_norm", "token"]
+    )
+    assert args.aggregation_static_weights == [1.0, 5.0]
+    assert args.aggregation_batch_norm == "token"
+
+
+def test_fields_survive_a_round_trip(tmp_path):
+    args = config(tmp_path, aggregation="dara_sym", aggregation_max_weight=3.0)
+    stored = json.loads(args.to_json_string())
+    assert stored["aggregation"] == "dara_sym"
+    assert stored["aggregation_max_weight"] == 3.0
+
+
+def test_function_as_method_is_logged_by_name(tmp_path):
+    args = config(tmp_path, aggregation=METHODS["dara_sym"].function)
+    assert callable(args.aggregation)
+    assert json.loads(args.to_json_string())["aggregation"] == "dara_sym"

@@ -20,7 +20,11 @@ import pytest
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 CHAT_TEMPLATE = (
-    "{% for message in messages %}<{{ message['role'][0] }}>{{ message['content'] }}.{% endfor %}"
+    "{% for tool in tools or [] %}<s>{{ tool['function']['name'] }}{% endfor %}"
+    "{% for message in messages %}"
+    "<{{ 't' if message['role'] == 'tool' else message['role'][0] }}>{{ message['content'] or '' }}"
+    "{% for call in message.get('tool_calls') or [] %}<t>{{ call['function']['name'] }}"
+    "{{ call['function']['arguments'] | tojson }}{% endfor %}.{% endfor %}"
     "{% if add_generation_prompt %}<a>{% endif %}"
 )
 

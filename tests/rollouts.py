@@ -87,6 +87,7 @@ def run(model: str, folder, rewards, dataset=None, **changes) -> RecordingTraine
             "peft_config",
             "tools",
             "environment_factory",
+            "processing_class",
             "reward_processing_classes",
             "callbacks",
         )

@@ -1,0 +1,144 @@
+"""Names of embedded policies, and the tiny one: a Llama with two layers, made ready for RL by a short warm start.
+
+The warm start imitates badly made demonstrations: content often right, format almost never. So the format reward is
+sparse and correctness dense when RL begins, the situation that density-aware aggregation is for.
+"""
+
+import random
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+from transformers import PreTrainedTokenizerBase, LlamaConfig, LlamaForCausalLM
+
+from . import tokenizer, world
+from .cache import cached_folder
+
+
+PREFIX = "embedded:"
+NAMES = ("embedded:tiny", "embedded:smollm2")
+
+# Raise it when the training below changes; the world, the tokenizer and `Recipe` are in the cache's key by themselves.
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the tiny policy is made.
+
+    Attributes:
+        steps: optimiser steps of the warm start.
+        batch_size: demonstrations per step.
+        learning_rate: its peak.
+        good: chance of each of three format habits to be right in a demonstration.
+        err: chance of each content slot to be wrong in a demonstration.
+        seed: of the weights and the demonstrations.
+    """
+
+    steps: int = 600
+    batch_size: int = 64
+    learning_rate: float = 3e-3
+    good: float = 0.2
+    err: float = 0.3
+    seed: int = 0
+
+
+def resolve_model(name_or_path: str) -> str:
+    """The local folder of an embedded model, which `from_pretrained` can load; it is built at the first call.
+
+    Args:
+        name_or_path (`str`): `"embedded:tiny"`, `"embedded:smollm2"`, or anything else, which is returned unchanged.
+
+    Raises:
+        ValueError: an unknown `embedded:` name.
+        ImportError: `embedded:smollm2` without the package that carries it.
+        OSError: the cache folder cannot be written.
+    """
+    if not name_or_path.startswith(PREFIX):
+        return name_or_path
+    if name_or_path == "embedded:tiny":
+        return str(tiny_policy())
+    if name_or_path == "embedded:smollm2":
+        from .smollm2 import smollm2
+
+        return str(smollm2())
+    raise ValueError(f"Unknown embedded model {name_or_path!r}. Known: {', '.join(NAMES)}.")
+
+
+def tiny_policy(recipe: Recipe | None = None) -> Path:
+    """The tiny policy's folder; trained, in about a minute on one core, unless the cache has it.
+
+    Raises:
+        OSError: the cache folder cannot be written.
+    """
+    recipe = recipe or Recipe()
+    rng = random.Random(0)
+    sample = [
+        (example.prompt, example.answer, world.demonstration(example, rng, recipe.good, recipe.err))
+        for example in world.examples("train", 64)
+    ]
+    key = [FORMAT_VERSION, asdict(recipe), tokenizer.vocabulary(), tokenizer.CHAT_TEMPLATE, sample]
+    return cached_folder("tiny", key, lambda folder: _build(folder, recipe), cost="about a minute")
+
+
+def _build(folder: Path, recipe: Recipe) -> None:
+    tokens = tokenizer.build_tokenizer()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        model = LlamaForCausalLM(_config(tokens))
+    _warm_start(model, tokens, recipe)
+    model.eval().save_pretrained(folder)
+    tokens.save_pretrained(folder)
+
+
+def _config(tokens: PreTrainedTokenizerBase) -> LlamaConfig:
+    return LlamaConfig(
+        vocab_size=len(tokens),
+        hidden_size=64,
+        intermediate_size=192,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=512,
+        initializer_range=0.05,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokens.eos_token_id,
+        pad_token_id=tokens.pad_token_id,
+    )
+
+
+def _warm_start(model: LlamaForCausalLM, tokens: PreTrainedTokenizerBase, recipe: Recipe) -> None:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, recipe.learning_rate, total_steps=recipe.steps, pct_start=0.1
+    )
+    rng = random.Random(recipe.seed)
+    examples = world.examples("train", recipe.steps * recipe.batch_size, seed=recipe.seed + 1)
+    model.train()
+    for step in tqdm(range(recipe.steps), desc="embedded:tiny warm start", disable=None, leave=False):
+        batch = examples[step * recipe.batch_size : (step + 1) * recipe.batch_size]
+        ids_NT, labels_NT = _demonstrations(batch, tokens, recipe, rng)
+        model(input_ids=ids_NT, labels=labels_NT).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+
+
+def _demonstrations(
+    examples: list[world.Example], tokens: PreTrainedTokenizerBase, recipe: Recipe, rng: random.Random
+) -> tuple[Tensor, Tensor]:
+    """Token ids and labels, shape (N, T), padded on the right; only the completion is learnt."""
+    prompts = [tokens.apply_chat_template(one.prompt, tokenize=False, add_generation_prompt=True) for one in examples]
+    completions = [world.demonstration(one, rng, recipe.good, recipe.err) + tokens.eos_token for one in examples]
+    prompt_ids, completion_ids = tokens(prompts).input_ids, tokens(completions).input_ids
+    rows = [torch.tensor(prompt + completion) for prompt, completion in zip(prompt_ids, completion_ids, strict=True)]
+    ids_NT = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=tokens.pad_token_id)
+    labels_NT = ids_NT.clone()
+    for labels_T, prompt, row in zip(labels_NT, prompt_ids, rows, strict=True):
+        labels_T[: len(prompt)] = -100
+        labels_T[len(row) :] = -100
+    return ids_NT, labels_NT

@@ -1,7 +1,6 @@
 """What reaches W&B, TensorBoard and trackio is what `aggregate` says of the rewards of that step."""
 
 import math
-import sys
 
 import pytest
 from rollouts import count_a, maybe, prompts, rare, run
@@ -100,16 +99,20 @@ def test_tensorboard_and_trainer_state(tiny_model, tmp_path, monkeypatch):
     events.Reload()
     for key in KEYS:
         values = [event.value for event in events.Scalars(f"train/{key}")]
-        assert values == pytest.approx([expected_metrics(trainer, record)[key] for record in trainer.records], abs=1e-5)
+        assert values == pytest.approx(
+            [expected_metrics(trainer, record)[key] for record in trainer.records], abs=1e-5
+        )
     for row in trainer.state.log_history[:2]:
         assert all(math.isfinite(row[key]) for key in KEYS)
 
 
 def test_trackio(tiny_model, tmp_path, monkeypatch):
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
-    for name in [name for name in sys.modules if name.split(".")[0] == "trackio"]:
-        monkeypatch.delitem(sys.modules, name)  # it reads the folder at import
-    from trackio.sqlite_storage import SQLiteStorage
+    from trackio import sqlite_storage, utils
+
+    for module in (utils, sqlite_storage):  # they read the folder at import, and TRL has imported them
+        monkeypatch.setattr(module, "TRACKIO_DIR", tmp_path / "trackio")
+    SQLiteStorage = sqlite_storage.SQLiteStorage
 
     trainer = run(
         tiny_model, tmp_path / "out", [count_a, rare, maybe], report_to="trackio", run_name="r", project="dara_test"

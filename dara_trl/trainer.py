@@ -1,6 +1,7 @@
 """Top floor: the seam to TRL. Only how rewards become advantages, and what is logged, differ from `GRPOTrainer`."""
 
 import textwrap
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from trl.trainer.utils import get_config_model_id
 
 from .aggregation import AggregationResult, aggregate
 from .config import DARAGRPOConfig
-from .telemetry import SignalWarnings, batch_metrics, unique_reward_names
+from .telemetry import SignalWarnings, batch_metrics, partial_name, unique_reward_names
 
 
 class DARAGRPOTrainer(GRPOTrainer):
@@ -67,6 +68,9 @@ class DARAGRPOTrainer(GRPOTrainer):
             args = DARAGRPOConfig(f"{name.split('/')[-1]}-DARA")
         elif not isinstance(args, DARAGRPOConfig):
             raise TypeError(f"args must be a DARAGRPOConfig, not {type(args).__name__}; it takes the same fields.")
+        for func in reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]:
+            if isinstance(func, partial) and not hasattr(func, "__name__"):  # which TRL 1.6 reads
+                func.__name__ = partial_name(func)  # type: ignore[attr-defined]
         super().__init__(model, reward_funcs, args, *rest, **kwargs)
         # Only now: an environment's `get_reward` joins the reward functions inside super().__init__.
         self.reward_func_names = unique_reward_names(self.reward_func_names)

@@ -265,6 +265,31 @@ def test_invariances(method):
         )
 
 
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("eps", [0.0, 1e-4])
+def test_nothing_is_ever_infinite_or_nan(method, eps):
+    torch.manual_seed(0)
+    plain = torch.rand(8, 2)
+    some_none = torch.where(torch.rand(8, 2) < 0.5, math.nan, plain)
+    for rewards in (plain, some_none, plain * 1e-38, plain * 1e-44, plain * 1e32, plain - 1e6):
+        for batch_norm in ("sequence", "token", "none"):
+            for lengths in (torch.zeros(8), torch.ones(8), torch.tensor([0.0] * 7 + [1.0])):
+                for reward_weights in (None, [0.0, 0.0], [0.0, 1.0]):
+                    result = aggregate(
+                        rewards,
+                        num_generations=4,
+                        method=method,
+                        eps=eps,
+                        batch_norm=batch_norm,
+                        lengths_N=lengths,
+                        reward_weights=reward_weights,
+                        max_weight=math.inf,
+                        **options(method, 2),
+                    )
+                    for name in ("advantages_N", "weights_K", "density_K"):
+                        assert torch.isfinite(getattr(result, name)).all(), name
+
+
 def test_grpo_contributions_add_up_to_its_advantages():
     rewards = tensor(random_rewards(random.Random(5), 16, 4, 3, 0.2))
     out = METHODS["grpo"].function

@@ -29,10 +29,11 @@ def grpo(signals: GroupSignals, settings: MethodSettings) -> Contributions:
         scale_B = (std + settings.eps).expand_as(groups.std_KB[0])
     else:
         scale_B = torch.ones_like(groups.std_KB[0])
-    factor_B = torch.where(groups.active_KB[0], 1 / scale_B, 0.0)
+    # Division, as the inverse of a tiny scale overflows; by infinity where there is no signal.
+    divisor_B = torch.where(groups.active_KB[0] & (scale_B > 0), scale_B, torch.inf)
     centered_KGB = weighted_KGB - weighted_KGB.nanmean(dim=1, keepdim=True)
     return Contributions(
-        contributions_KGB=(centered_KGB * factor_B).nan_to_num(nan=0.0),
+        contributions_KGB=(centered_KGB / divisor_B).nan_to_num(nan=0.0),
         weights_K=torch.ones_like(signals.density_K),
         batch_normalize=False,
     )

@@ -125,6 +125,30 @@ def test_constant_group_has_no_density_and_no_advantage(value, dtype):
             assert (result.advantages_N == 0).all()
 
 
+def test_rounding_is_no_difference_but_a_small_difference_is():
+    third = torch.tensor(0.3)
+    rounded = torch.stack([third, torch.nextafter(third, torch.tensor(1.0)), third, third]).unsqueeze(1)
+    assert aggregate(rounded, num_generations=4, eps=0.0).density_K.item() == 0
+    apart = rounded + torch.tensor([0.0, 1e-5, 0.0, 0.0]).unsqueeze(1)
+    assert aggregate(apart, num_generations=4, eps=0.0).density_K.item() == 1
+
+
+def test_token_normalisation_has_its_own_eps():
+    rewards = torch.tensor([[0.0], [1.0], [1.0], [0.0]], dtype=torch.float64)
+    result = aggregate(
+        rewards,
+        num_generations=2,
+        method="gdpo",
+        eps=0.0,
+        reward_weights=[1e-4],
+        batch_norm="token",
+        lengths_N=torch.full((4,), 5),
+    )
+    score = 1e-4 * math.sqrt(0.5)
+    expected = score / math.sqrt(score**2 * 20 / 19 + 1e-8)
+    assert result.advantages_N.abs().tolist() == pytest.approx([expected] * 4, rel=1e-9)
+
+
 def test_sum_that_is_constant_but_for_rounding_is_no_signal_for_grpo():
     rewards = torch.tensor([[0.1, 0.2], [0.3, 0.0], [0.2, 0.1], [0.0, 0.3]])
     result = aggregate(rewards, num_generations=4, method="grpo", eps=0.0)

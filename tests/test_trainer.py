@@ -345,6 +345,31 @@ def test_completions_table_with_evaluation(tiny_model, tmp_path):
     assert logged == pytest.approx(expected[-8:].tolist())
 
 
+def test_completions_table_with_a_smaller_evaluation(tiny_model, tmp_path):
+    trainer = run(
+        tiny_model,
+        tmp_path,
+        [count_a, rare],
+        eval_dataset=prompts(2),
+        per_device_eval_batch_size=8,
+        eval_strategy="steps",
+        eval_steps=1,
+        max_steps=1,
+    )
+    expected = torch.cat([record["trained_on"] for record in trainer.records])[-32:]
+    assert len(trainer.records[-1]["trained_on"]) == 8
+    assert list(trainer._logs["advantages"]) == pytest.approx(expected.tolist())
+    fresh = RecordingTrainer(
+        tiny_model,
+        [count_a, rare],
+        config(tmp_path, per_device_eval_batch_size=8),
+        train_dataset=prompts(),
+        eval_dataset=prompts(2),
+    )
+    fresh.evaluate()
+    assert list(fresh._logs["advantages"]) == pytest.approx(fresh.records[0]["trained_on"].tolist())
+
+
 def test_resume_continues_bit_for_bit(tiny_model, tmp_path):
     whole = run(tiny_model, tmp_path / "whole", [count_a, rare], max_steps=4)
     run(tiny_model, tmp_path / "cut", [count_a, rare], max_steps=4, save_strategy="steps", save_steps=2)
@@ -440,10 +465,16 @@ def test_default_config(tiny_model, tmp_path, monkeypatch):
     assert {"trl", "grpo", "dara"} <= set(trainer.model.model_tags)
 
 
+def not_rare(completions, **kwargs):
+    return [1 - reward for reward in rare(completions)]
+
+
 def test_zero_std_metric_speaks_of_groups_without_signal(tiny_model, tmp_path):
-    trainer = run(tiny_model, tmp_path, [rare], max_steps=3)
+    """The two rewards' sum is constant, which TRL's figure is about; each of them tells rollouts apart."""
+    trainer = run(tiny_model, tmp_path, [rare, not_rare], max_steps=3)
     for row, record in zip(trainer.state.log_history, assert_consistent(trainer), strict=False):
         silent = 1 - record["result"].active_BK.any(dim=1).float().mean()
+        assert silent < 1
         assert row["frac_reward_zero_std"] == pytest.approx(silent.item())
 
 

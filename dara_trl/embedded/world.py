@@ -102,7 +102,7 @@ class Example:
 
 
 def examples(split: Split, size: int, seed: int = 0) -> list[Example]:
-    """`size` random examples. The splits share no tool and values together, so no request in whatever words.
+    """`size` random examples. The splits share no tool and values as told together, so no request.
 
     Raises:
         ValueError: `split` is neither "train" nor "test", or `size` is less than 1.

@@ -1,6 +1,7 @@
 """Top floor: the training configuration. `GRPOConfig` plus five fields that say how the rewards are aggregated."""
 
 import math
+import pickle
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,15 +67,37 @@ class DARAGRPOConfig(GRPOConfig):
             raise ValueError(
                 f"aggregation_batch_norm must be one of {', '.join(BATCH_NORMS)}, not {self.aggregation_batch_norm!r}."
             )
+        if self.multi_objective_aggregation not in ("sum_then_normalize", "normalize_then_sum"):
+            raise ValueError(
+                "multi_objective_aggregation must be sum_then_normalize or normalize_then_sum, not "
+                f"{self.multi_objective_aggregation!r}; better drop it, as aggregation replaces it."
+            )
         as_names: dict[Any, str] = {True: "group", False: "none"}
-        scale_rewards = as_names.get(self.scale_rewards, self.scale_rewards)
+        given = self.scale_rewards
+        scale_rewards = as_names.get(given, given) if isinstance(given, bool | str) else repr(given)
         if scale_rewards not in SCALE_REWARDS:
             raise ValueError(f"scale_rewards must be one of {', '.join(SCALE_REWARDS)}, not {self.scale_rewards!r}.")
+        for name, method in METHODS.items():
+            if self.aggregation is method.function:
+                self.aggregation = name
         if isinstance(self.aggregation, str):
             self._refuse_unread_settings(scale_rewards)
         elif not callable(self.aggregation):
             raise ValueError(f"aggregation must be one of {', '.join(METHODS)}, or a function: {self.aggregation!r}.")
+        else:
+            self._check_function()
         super().__post_init__()
+
+    def _check_function(self) -> None:
+        if self.multi_objective_aggregation != "sum_then_normalize":
+            raise ValueError("multi_objective_aggregation contradicts a function given as aggregation: drop it.")
+        try:
+            pickle.dumps(self.aggregation)
+        except Exception as error:
+            raise ValueError(
+                "A function given as aggregation is stored with each checkpoint, so it must be defined at the top "
+                f"level of a module, not as a lambda or inside a function: {self.aggregation!r} ({error})."
+            ) from error
 
     def _refuse_unread_settings(self, scale_rewards: str) -> None:
         method = METHODS.get(self.aggregation)
@@ -93,7 +116,7 @@ class DARAGRPOConfig(GRPOConfig):
                     f"{name}={value!r} has no effect with aggregation={self.aggregation!r}: drop it, or use one of "
                     f"{', '.join(readers)}."
                 )
-        if "static_weights" in method.reads and self.aggregation_static_weights is None:
+        if "static_weights" in method.reads and not self.aggregation_static_weights:
             raise ValueError(
                 f"aggregation={self.aggregation!r} needs aggregation_static_weights, one for each reward."
             )

@@ -32,7 +32,7 @@ def batch_metrics(result: AggregationResult, reward_names: Sequence[str]) -> dic
         "energy_ratio": torch.where(strongest > 0, result.energy_K / strongest, 0.0),
         "weight_at_cap": result.at_cap_K,
     }
-    without_signal = (~result.active_BK.any(dim=1)).to(strongest).mean()
+    without_signal = (~result.signal_B).to(strongest).mean()
     # One tensor, so that a result on a GPU costs one transfer.
     table = torch.stack([column.to(strongest) for column in columns.values()])
     *values, last = torch.cat([table.flatten(), without_signal.view(1)]).tolist()
@@ -41,9 +41,12 @@ def batch_metrics(result: AggregationResult, reward_names: Sequence[str]) -> dic
 
 
 class SignalWarnings:
-    """Warns once each about a batch without any signal, and about a reward whose scale eps swallows."""
+    """Warns once each about a batch without any signal, and about a reward whose scale eps swallows.
 
-    def __init__(self, reward_names: Sequence[str], eps: float) -> None:
+    With eps None (a method that does not divide by each reward's own std) the second is left out.
+    """
+
+    def __init__(self, reward_names: Sequence[str], eps: float | None) -> None:
         self.reward_names = reward_names
         self.eps = eps
         self._no_signal_said = False
@@ -51,30 +54,31 @@ class SignalWarnings:
 
     def check(self, result: AggregationResult, step: int) -> None:
         """Looks at one training batch; `step` is only quoted."""
-        if not self._no_signal_said and not result.active_BK.any():
+        if not self._no_signal_said and not result.signal_B.any():
             self._no_signal_said = True
             rewards_KN = result.signals.rewards_KGB.flatten(1)
             means = ", ".join(
                 f"{name}={row.nanmean():.3g}" for name, row in zip(self.reward_names, rewards_KN, strict=True)
             )
             warnings.warn(
-                f"Step {step}: no reward told two rollouts of any prompt apart in this generation batch, so every "
+                f"Step {step}: no reward that counts told two rollouts of any prompt apart in this batch, so every "
                 f"advantage is 0 and nothing was learnt from it (mean rewards: {means}). Likely causes: completions "
                 "truncated at max_completion_length before they can earn a reward (see completions/clipped_ratio), a "
                 "reward function that always returns the same value, or rollouts that do not differ (temperature too "
                 "low). Said once; dara/frac_groups_without_signal has every step.",
                 stacklevel=2,
             )
-        if not self._swallowed_said:
+        if not self._swallowed_said and self.eps is not None:
             for k, name in enumerate(self.reward_names):
                 share = _energy_share(result, k)
-                if share < 0.9:
+                if share < 0.9 and result.signals.priorities_K[k] > 0 and not self._swallowed_said:
                     self._swallowed_said = True
                     factor = _sufficient_factor(result, k, self.eps)
                     warnings.warn(
                         f"Step {step}: eps={self.eps:g} swallows {1 - share:.0%} of the advantage energy of reward "
-                        f"{name!r}, because its values differ too little within a group. Multiply the reward by "
-                        f"{factor:g} or more, or lower aggregation_eps. Said once.",
+                        f"{name!r}, because its values differ too little within a group. "
+                        + (f"Multiply the reward by {factor:g} or more, or l" if factor < math.inf else "L")
+                        + "ower aggregation_eps. Said once.",
                         stacklevel=2,
                     )
 

@@ -74,17 +74,27 @@ class DARAGRPOTrainer(GRPOTrainer):
         super().__init__(model, reward_funcs, args, *rest, **kwargs)
         # Only now: an environment's `get_reward` joins the reward functions inside super().__init__.
         self.reward_func_names = unique_reward_names(self.reward_func_names)
-        self._signal_warnings = SignalWarnings(self.reward_func_names, args.aggregation_eps)
+        eps = None if args.aggregation == "grpo" else args.aggregation_eps
+        self._signal_warnings = SignalWarnings(self.reward_func_names, eps)
         self._gathered_rewards_NK: Tensor | None = None
-        # Settings that depend on the number of rewards fail here, not after the first generation.
-        self._aggregate(torch.zeros(1, len(self.reward_funcs)), 1, torch.ones(1))
-
-    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
-        self._gathered_rewards_NK = super()._calculate_rewards(*args, **kwargs)
-        return self._gathered_rewards_NK
+        # Settings that depend on the number of rewards fail here, not after the first generation. A user's function
+        # may keep count, so it is not called for this.
+        if isinstance(args.aggregation, str):
+            self._aggregate(torch.zeros(1, len(self.reward_funcs)), 1, torch.ones(1))
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        output = super()._generate_and_score_completions(inputs)
+        # The rewards are taken from the outermost `_calculate_rewards`, so that a subclass may override it too.
+        calculate = self._calculate_rewards
+
+        def keep(*args: Any, **kwargs: Any) -> Tensor:
+            self._gathered_rewards_NK = calculate(*args, **kwargs)
+            return self._gathered_rewards_NK
+
+        self._calculate_rewards = keep  # type: ignore[method-assign]
+        try:
+            output = super()._generate_and_score_completions(inputs)
+        finally:
+            self._calculate_rewards = calculate  # type: ignore[method-assign]
         mode = "train" if self.model.training else "eval"  # type: ignore[union-attr]
         num_generations: int = self.num_generations if mode == "train" else self.num_generations_eval  # type: ignore
         rewards_NK, lengths_N = self._to_host(output)

@@ -40,13 +40,16 @@ def normalize(scores, kept, eps):
 
 
 def normalize_tokens(scores, kept, lengths):
-    """Every rollout written out as often as it has tokens."""
+    """Every rollout written out as often as it has tokens; one without tokens has no advantage."""
     tokens = [s for s, keep, m in zip(scores, kept, lengths, strict=True) if keep for _ in range(m)]
     if len(tokens) < 2 or len(set(tokens)) < 2:
         return [0.0] * len(scores)
     mean = math.fsum(tokens) / len(tokens)
     variance = math.fsum((t - mean) ** 2 for t in tokens) / (len(tokens) - 1)
-    return [(s - mean) / math.sqrt(variance + 1e-8) if keep else 0.0 for s, keep in zip(scores, kept, strict=True)]
+    return [
+        (s - mean) / math.sqrt(variance + 1e-8) if keep and m else 0.0
+        for s, keep, m in zip(scores, kept, lengths, strict=True)
+    ]
 
 
 def aggregate(rewards, num_generations, method, alpha, max_weight=5.0, static=None, eps=1e-4, lengths=None):

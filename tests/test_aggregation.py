@@ -98,7 +98,8 @@ def test_symmetric_weights_equalise_energy_until_the_cap(seed, size, cap):
         elif result.weights_K[k] < cap:
             torch.testing.assert_close(result.calibrated_energy_K[k], target, rtol=1e-5, atol=1e-4)
         else:
-            assert result.at_cap_K[k]
+            held_down = (result.density_K.max() / result.density_K[k]).sqrt() > 1
+            assert result.at_cap_K[k] == held_down
             torch.testing.assert_close(result.calibrated_energy_K[k], cap**2 * result.energy_K[k])
 
 
@@ -401,10 +402,88 @@ def test_own_method():
     assert own.calibrated_energy_K[1] == 0
     with pytest.raises(TypeError, match="must return Contributions, not Tensor"):
         aggregate(rewards, num_generations=4, method=lambda signals, given: signals.advantages_KGB)
-    with pytest.raises(ValueError, match=r"weights_K of shape \(1,\), not \(2,\)"):
+    with pytest.raises(ValueError, match=r"weights_K of shape \(1,\), torch.float32, not \(2,\)"):
         aggregate(
             rewards, num_generations=4, method=lambda s, g: Contributions(s.advantages_KGB, weights_K=torch.ones(1))
         )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda c: c * math.nan, "contributions_KGB with NaN"),
+        (lambda c: c.double(), "contributions_KGB of shape .*float64, not .*float32"),
+    ],
+)
+def test_own_method_with_unusable_output_is_named(change, words):
+    def own(signals, given):
+        return Contributions(change(signals.advantages_KGB), weights_K=torch.ones_like(signals.density_K))
+
+    with pytest.raises(ValueError, match=words):
+        aggregate(torch.rand(8, 2), num_generations=4, method=own)
+
+
+def test_own_method_cannot_reach_the_callers_rewards():
+    def careless(signals, given):
+        signals.rewards_KGB.zero_()
+        return Contributions(signals.advantages_KGB, weights_K=torch.ones_like(signals.density_K))
+
+    rewards = torch.tensor([[1.0], [0.0]])
+    aggregate(rewards, num_generations=2, method=careless)
+    assert rewards.tolist() == [[1.0], [0.0]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("eps", [0.0, 1e-6, 1e-4])
+@pytest.mark.parametrize("batch_norm", ["sequence", "token"])
+@pytest.mark.parametrize("method", [m for m in METHODS if m != "grpo"])
+def test_rewards_that_cancel_leave_no_advantage(method, batch_norm, eps, dtype):
+    """S is then rounding noise, which a small eps would blow up to the size of real advantages."""
+    torch.manual_seed(0)
+    first = torch.rand(64, 1, dtype=dtype)
+    common = {"num_generations": 8, "eps": eps, "batch_norm": batch_norm, "lengths_N": torch.arange(1, 65)}
+    extra = {"static_weights": [1.0, 1.0]} if method.startswith("static") else {}
+    cancelled = aggregate(torch.cat([first, 1 - first], 1), method=method, **common, **extra)
+    assert (cancelled.advantages_N == 0).all()
+    nearly = aggregate(torch.cat([first, 1 - 0.99 * first**1.01], 1), method=method, **common, **extra)
+    assert nearly.advantages_N.abs().max() > (0.5 if eps < 1e-5 else 0.01)
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-6])
+@pytest.mark.parametrize("weight", [5.0, 3.3])
+def test_constant_scores_leave_no_advantage(eps, weight):
+    rewards = torch.tensor([[1.0, 0], [0, 1]]).repeat(32, 1)
+    result = aggregate(rewards, num_generations=2, method="static_asym", static_weights=[weight, weight], eps=eps)
+    assert (result.advantages_N == 0).all()
+
+
+def test_rollouts_without_tokens_have_no_advantage():
+    rewards = torch.tensor([[0.0], [1.0], [1.0], [0.0], [0.0], [1.0]])
+    lengths = torch.tensor([0, 9, 9, 0, 0, 9])
+    result = aggregate(rewards, num_generations=2, method="gdpo", batch_norm="token", lengths_N=lengths, eps=0.0)
+    assert (result.advantages_N == 0).all()
+
+
+@pytest.mark.parametrize("scale", [1e200, 1e-200])
+def test_float64_scales_beyond_float32(scale):
+    rewards = torch.tensor([[1.0], [0.0], [0.0], [0.0]], dtype=torch.float64)
+    plain = aggregate(rewards, num_generations=4, eps=0.0)
+    scaled = aggregate(rewards * scale, num_generations=4, eps=0.0)
+    torch.testing.assert_close(scaled.advantages_N, plain.advantages_N)
+
+
+@pytest.mark.parametrize("alpha", [1e6, 1e-6, 1e-25])
+def test_priorities_on_any_scale_are_the_same_without_eps(alpha):
+    torch.manual_seed(0)
+    rewards = torch.rand(32, 2)
+    plain = aggregate(rewards, num_generations=4, eps=0.0, reward_weights=[1.0, 1.0])
+    scaled = aggregate(rewards, num_generations=4, eps=0.0, reward_weights=[alpha, alpha])
+    torch.testing.assert_close(scaled.advantages_N, plain.advantages_N, rtol=1e-5, atol=1e-5)
+
+
+def test_differences_down_to_ten_roundings_are_activity():
+    base = torch.tensor([[0.5], [0.5], [0.5], [0.5 + 10 * 2**-24]])
+    assert aggregate(base, num_generations=4, eps=0.0).density_K.item() == 1
 
 
 GOOD = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.5, 0.5], [1.0, 1.0]])
@@ -431,6 +510,8 @@ GOOD = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.5, 0.5], [1.0, 1.0]])
         ({"reward_weights": [1.0]}, ValueError, "reward_weights has 1 entries.*2 rewards"),
         ({"reward_weights": [1.0, -1.0]}, ValueError, r"reward_weights\[1\].*-1.0"),
         ({"reward_weights": [math.nan, 1.0]}, ValueError, r"reward_weights\[0\].*nan"),
+        ({"reward_weights": [1e39, 1.0]}, ValueError, r"reward_weights\[0\].*0 to 1e\+06.*1e\+39"),
+        ({"method": METHODS["static_asym"].function}, ValueError, "needs static_weights"),
         ({"reward_weights": [math.inf, 1.0]}, ValueError, r"reward_weights\[0\].*inf"),
         ({"reward_weights": ["1e-1", 1.0]}, ValueError, r"reward_weights\[0\].*'1e-1'"),
         ({"reward_weights": 2.0}, TypeError, "reward_weights must be a sequence"),

@@ -10,6 +10,10 @@ from trl import TrlParser
 from dara_trl import METHODS, DARAGRPOConfig, aggregate
 
 
+def own(signals, given):
+    return METHODS["dara_sym"].function(signals, given)
+
+
 def test_defaults_are_those_of_aggregate(tmp_path):
     import inspect
 
@@ -52,7 +56,14 @@ def test_defaults_are_those_of_aggregate(tmp_path):
         ({"scale_rewards": False}, "scale_rewards='none' has no effect"),
         ({"multi_objective_aggregation": "normalize_then_sum"}, "contradicts.*drop multi_objective_aggregation"),
         ({"aggregation": "grpo", "multi_objective_aggregation": "normalize_then_sum"}, "contradicts.*'grpo'.*drop"),
-        ({"multi_objective_aggregation": "nonsense"}, "contradicts.*drop multi_objective_aggregation"),
+        ({"multi_objective_aggregation": "nonsense"}, "multi_objective_aggregation must be.*'nonsense'.*drop it"),
+        ({"aggregation": "gdpo", "multi_objective_aggregation": "nonsense"}, "multi_objective_aggregation must be"),
+        ({"aggregation": own, "multi_objective_aggregation": "normalize_then_sum"}, "contradicts a function.*drop"),
+        ({"aggregation": lambda signals, given: None}, "stored with each checkpoint.*top level of a module"),
+        ({"aggregation": METHODS["grpo"].function, "aggregation_eps": 1e-6}, "aggregation_eps.*no effect.*'grpo'"),
+        ({"aggregation": METHODS["static_asym"].function}, "'static_asym' needs aggregation_static_weights"),
+        ({"aggregation": "static_asym", "aggregation_static_weights": []}, "needs aggregation_static_weights"),
+        ({"scale_rewards": ["group"], "aggregation": "grpo"}, "scale_rewards must be one of"),
     ],
 )
 def test_contradictions_and_wrong_types_are_named(tmp_path, fields, words):
@@ -96,6 +107,7 @@ def test_fields_survive_a_round_trip(tmp_path):
 
 
 def test_function_as_method_is_logged_by_name(tmp_path):
-    args = config(tmp_path, aggregation=METHODS["dara_sym"].function)
+    args = config(tmp_path, aggregation=own)
     assert callable(args.aggregation)
-    assert json.loads(args.to_json_string())["aggregation"] == "dara_sym"
+    assert json.loads(args.to_json_string())["aggregation"] == "own"
+    assert config(tmp_path, aggregation=METHODS["dara_sym"].function).aggregation == "dara_sym"

@@ -62,6 +62,8 @@ def test_no_signal_is_said_once_with_causes():
     (message,) = check(watch, dead, step=7)
     assert "Step 7" in message
     assert "format=0, length=0.3" in message
+    (partly,) = check(SignalWarnings(["a"], eps=1e-4), torch.tensor([[0.5], [torch.nan]] * 2))
+    assert "a=0.5" in partly
     assert "max_completion_length" in message
     assert check(watch, dead) == []
 
@@ -81,6 +83,13 @@ def test_swallowed_energy_is_said_once_with_a_scale_that_would_do(scale):
     healthy = SignalWarnings(["dense", "tiny"], eps=1e-4)
     assert check(healthy, rewards * torch.tensor([1.0, factor])) == []
     assert len(check(healthy, rewards * torch.tensor([1.0, factor / 100]))) == 1
+
+
+def test_hopeless_scale_gets_no_factor():
+    (message,) = check(SignalWarnings(["dense", "lost"], eps=1e-4), REWARDS * torch.tensor([1.0, 1e-42]))
+    assert "'lost'" in message
+    assert "inf" not in message
+    assert "Lower aggregation_eps" in message
 
 
 def test_scale_that_would_do_where_groups_differ_in_scale():

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+import warnings
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -42,8 +43,95 @@ def test_methods(tiny_model, tmp_path, method):
     assert_consistent(run(tiny_model, tmp_path, [count_a, rare], aggregation=method, **extra))
 
 
+calls = []
+
+
+def counting_dara_sym(signals, given):
+    calls.append(signals.rewards_KGB.shape)
+    return METHODS["dara_sym"].function(signals, given)
+
+
 def test_own_function_as_method(tiny_model, tmp_path):
-    assert_consistent(run(tiny_model, tmp_path, [count_a, rare], aggregation=METHODS["dara_sym"].function))
+    calls.clear()
+    trainer = run(
+        tiny_model, tmp_path, [count_a, rare], aggregation=counting_dara_sym, save_strategy="steps", save_steps=1
+    )
+    assert calls == [(2, 4, 8)] * 2  # once a batch, and never on made-up data
+    assert_consistent(trainer)
+    assert (tmp_path / "checkpoint-2" / "training_args.bin").is_file()
+
+
+class Doubling(RecordingTrainer):
+    def _calculate_rewards(self, *args, **kwargs):
+        rewards = super()._calculate_rewards(*args, **kwargs)
+        return torch.cat([rewards[:, :1] * 0, rewards[:, 1:]], dim=1)
+
+
+def test_rewards_that_a_subclass_changes_are_trained_on(tiny_model, tmp_path):
+    trainer = Doubling(tiny_model, [count_a, rare], config(tmp_path), train_dataset=prompts())
+    trainer.train()
+    for record in assert_consistent(trainer):
+        assert (record["rewards"][:, 0] == 0).all()
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-4, 1.0])
+def test_eps_reaches_the_mathematics(tiny_model, tmp_path, eps):
+    trainer = run(tiny_model, tmp_path, [count_a, rare], aggregation_eps=eps, max_steps=1)
+    (record,) = trainer.records
+    expected = aggregate(record["rewards"], num_generations=4, eps=eps)
+    assert torch.equal(record["trained_on"], expected.advantages_N)
+    assert record["trained_on"].abs().max() > 0
+
+
+def test_cap_reaches_the_mathematics(tiny_model, tmp_path):
+    trainer = run(tiny_model, tmp_path, [count_a, rare], aggregation_max_weight=1.2, max_steps=1)
+    assert trainer.records[0]["result"].weights_K.max() == pytest.approx(1.2)
+
+
+def tiny_scale(completions, **kwargs):
+    return [1e-6 * value for value in count_a(completions)]
+
+
+def zero(completions, **kwargs):
+    return [0.0] * len(completions)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "fields", "words"),
+    [
+        ([zero], {}, "Step 1: no reward that counts"),
+        ([zero, count_a], {"reward_weights": [1.0, 0.0]}, "Step 1: no reward that counts"),
+        ([count_a, tiny_scale], {}, "eps=0.0001 swallows .* 'tiny_scale'"),
+        ([count_a, tiny_scale], {"aggregation_eps": 1e-6}, "eps=1e-06 swallows .* 'tiny_scale'"),
+    ],
+)
+def test_warnings_reach_the_user(tiny_model, tmp_path, rewards, fields, words):
+    with pytest.warns(UserWarning, match=words):
+        trainer = run(tiny_model, tmp_path, rewards, **fields)
+    if "no reward" in words:
+        assert trainer.state.log_history[0]["frac_reward_zero_std"] == 1
+
+
+def half(completions, **kwargs):
+    return [5.0 if text[:1] < "h" else None for text in completions]
+
+
+def one(completions, **kwargs):
+    return [1.0] * len(completions)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "fields"),
+    [
+        ([one, half], {"aggregation": "grpo"}),  # None counts as 0 in GRPO's sum, so it does learn
+        ([count_a, tiny_scale], {"aggregation": "grpo"}),
+        ([count_a, tiny_scale], {"reward_weights": [1.0, 0.0]}),
+    ],
+)
+def test_no_false_alarm(tiny_model, tmp_path, rewards, fields):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="Step")
+        run(tiny_model, tmp_path, rewards, max_steps=1, **fields)
 
 
 async def async_count_b(completions, **kwargs):

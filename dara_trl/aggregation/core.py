@@ -12,6 +12,7 @@ from .groups import GroupSignals, energy, group_signals
 from .methods import METHODS, Contributions, MethodFunction, MethodSettings
 
 
+MAX_PRIORITY = 1e6  # beyond it, energies leave float32
 SCALE_REWARDS = ("group", "batch", "none")
 
 
@@ -28,6 +29,7 @@ class AggregationResult:
             batch normalisation.
         active_BK: True where the group is active in the reward.
         applicable_K: share of groups in which the reward applied (was not NaN) to at least one rollout.
+        signal_B: True where some reward contributes to the group's S.
         at_cap_K: True where the weight stands at `max_weight`.
         signals: the per-group ingredients of all of the above.
     """
@@ -39,6 +41,7 @@ class AggregationResult:
     calibrated_energy_K: Tensor
     active_BK: Tensor
     applicable_K: Tensor
+    signal_B: Tensor
     at_cap_K: Tensor
     signals: GroupSignals
 
@@ -116,17 +119,19 @@ def aggregate(
     out = function(signals, settings)
     if not isinstance(out, Contributions):
         raise TypeError(f"method {method!r} must return Contributions, not {type(out).__name__}.")
-    for name, given, wanted in (
-        ("contributions_KGB", out.contributions_KGB, signals.rewards_KGB.shape),
-        ("weights_K", out.weights_K, signals.density_K.shape),
-    ):
-        if given.shape != wanted:
-            raise ValueError(f"method {method!r} returned {name} of shape {tuple(given.shape)}, not {tuple(wanted)}.")
+    if callable(method):
+        _check_contributions(method, out, signals)
 
+    largest_KB = out.contributions_KGB.abs().amax(dim=1)
     scores_N = out.contributions_KGB.sum(dim=0).t().flatten()
     scorable_N = ~rewards_NK.isnan().all(dim=1) if has_nan else None
     advantages_N = normalize_batch(
-        scores_N, scorable_N, batch_norm if out.batch_normalize else "none", settings.eps, lengths_N
+        scores_N,
+        scorable_N,
+        largest_KB.amax(dim=1).sum(),
+        batch_norm if out.batch_normalize else "none",
+        settings.eps,
+        lengths_N,
     )
     return AggregationResult(
         advantages_N=advantages_N,
@@ -136,9 +141,26 @@ def aggregate(
         calibrated_energy_K=energy(out.contributions_KGB),
         active_BK=signals.active_KB.t(),
         applicable_K=(signals.scorable_KB > 0).to(dtype).mean(dim=1),
+        signal_B=largest_KB.amax(dim=0) > 0,
         at_cap_K=torch.zeros_like(out.weights_K, dtype=torch.bool) if out.at_cap_K is None else out.at_cap_K,
         signals=signals,
     )
+
+
+def _check_contributions(method: MethodFunction, out: Contributions, signals: GroupSignals) -> None:
+    for name, wanted, dtype in (
+        ("contributions_KGB", signals.rewards_KGB.shape, signals.rewards_KGB.dtype),
+        ("weights_K", signals.density_K.shape, signals.rewards_KGB.dtype),
+        ("at_cap_K", signals.density_K.shape, torch.bool),
+    ):
+        given = getattr(out, name)
+        if given is None and name == "at_cap_K":
+            continue
+        if not isinstance(given, Tensor) or given.shape != wanted or given.dtype != dtype:
+            found = f"{tuple(given.shape)}, {given.dtype}" if isinstance(given, Tensor) else type(given).__name__
+            raise ValueError(f"method {method!r} returned {name} of shape {found}, not {tuple(wanted)}, {dtype}.")
+        if not torch.isfinite(given).all():
+            raise ValueError(f"method {method!r} returned {name} with NaN or infinite values.")
 
 
 def _method_function(method: str | MethodFunction) -> MethodFunction:
@@ -201,8 +223,8 @@ def _check_weights(field: str, weights: Sequence[float] | Tensor | None, num_rew
     if len(values) != num_rewards:
         raise ValueError(f"{field} has {len(values)} entries, but there are {num_rewards} rewards.")
     for k, value in enumerate(values):
-        if not _is_number(value) or not 0 <= value < math.inf:
-            raise ValueError(f"{field}[{k}] must be a finite number of at least 0, not {value!r}.")
+        if not _is_number(value) or not 0 <= value <= MAX_PRIORITY:
+            raise ValueError(f"{field}[{k}] must be a number from 0 to {MAX_PRIORITY:g}, not {value!r}.")
     return [float(value) for value in values]
 
 

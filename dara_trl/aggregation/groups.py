@@ -4,6 +4,7 @@ Inside the package a batch is laid out (K, G, B): reductions over a group then r
 faster than over TRL's (B, G, K).
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -73,8 +74,7 @@ def normalize_groups(
     active_KB = spread_KB > 4 * torch.finfo(values_KGB.dtype).eps * magnitude_KB
     # Scaling by a power of two rounds nothing, so what follows rounds as TRL's own lines do. Scaling an inactive group
     # by infinity makes it exactly 0.
-    unit_KB = torch.ldexp(torch.ones_like(spread_KB), torch.frexp(spread_KB)[1].clamp(-120, 120))
-    unit_KB = torch.where(active_KB, unit_KB, torch.inf)
+    unit_KB = torch.where(active_KB, power_of_two(spread_KB), torch.inf)
 
     x_KGB = values_KGB / unit_KB.unsqueeze(1)
     if has_nan:
@@ -94,7 +94,8 @@ def group_signals(
     rewards_NK: Tensor, num_generations: int, priorities_K: Tensor, eps: float, *, has_nan: bool
 ) -> GroupSignals:
     """Group advantages, activity, density and energy of every reward."""
-    rewards_KGB = rewards_NK.view(-1, num_generations, rewards_NK.shape[1]).permute(2, 1, 0).contiguous()
+    rewards_KGB = rewards_NK.view(-1, num_generations, rewards_NK.shape[1]).permute(2, 1, 0)
+    rewards_KGB = rewards_KGB.clone(memory_format=torch.contiguous_format)  # never the caller's own memory
     groups = normalize_groups(rewards_KGB, eps, has_nan=has_nan)
     return GroupSignals(
         rewards_KGB=rewards_KGB,
@@ -107,6 +108,12 @@ def group_signals(
         priorities_K=priorities_K,
         has_nan=has_nan,
     )
+
+
+def power_of_two(values: Tensor) -> Tensor:
+    """A power of two near each positive value: dividing by it rounds nothing."""
+    limit = math.frexp(torch.finfo(values.dtype).max)[1] - 8
+    return torch.ldexp(torch.ones_like(values), torch.frexp(values)[1].clamp(-limit, limit))
 
 
 def energy(channels_KGB: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ def density_weights(density_K: Tensor, priorities_K: Tensor, max_weight: float) 
     """
     reference = torch.where(priorities_K > 0, density_K, 0.0).max()
     uncapped_K = torch.where(density_K > 0, (reference / density_K).sqrt(), 1.0).clamp(min=1.0)
-    return uncapped_K.clamp(max=max_weight), uncapped_K >= max_weight
+    return uncapped_K.clamp(max=max_weight), (uncapped_K >= max_weight) & (uncapped_K > 1)
 
 
 def _dara(signals: GroupSignals, settings: MethodSettings, *, positive_only: bool) -> Contributions:

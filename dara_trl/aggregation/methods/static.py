@@ -6,7 +6,8 @@ from .base import Contributions, MethodSettings, amplify
 
 def _static(signals: GroupSignals, settings: MethodSettings, *, positive_only: bool) -> Contributions:
     weights_K = settings.static_weights_K
-    assert weights_K is not None
+    if weights_K is None:
+        raise ValueError("This method needs static_weights, one for each reward.")
     return Contributions(amplify(signals, weights_K, positive_only=positive_only), weights_K)
 
 

@@ -26,6 +26,8 @@ __all__ = ["METHODS", "AggregationResult", "DARAGRPOConfig", "DARAGRPOTrainer", 
 
 
 def __getattr__(name: str) -> Any:
+    if name == "aggregation":
+        return import_module(".aggregation", __name__)
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOME[name], __name__), name)

@@ -19,7 +19,7 @@ class CommandError(Exception):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point. Returns the exit status: 0, or 2 for bad input, which is explained on stderr without a traceback."""
+    """Entry point. Returns the exit status; bad input is explained on stderr, without a traceback: 2."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(prog="dara-trl", description="Density-aware reward aggregation: its tools.")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="command")
@@ -37,7 +37,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"dara-trl {args.command}: {error}", file=sys.stderr)
         return 2
     return status
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -20,10 +20,12 @@ class DARAGRPOConfig(GRPOConfig):
 
     Args:
         aggregation (`str`, *optional*, defaults to `"dara_asym"`):
-            Aggregation method: `"dara_asym"` or `"dara_sym"` (DARA, https://huggingface.co/papers/2610.00574),
-            `"gdpo"` (https://huggingface.co/papers/2601.05242), `"grpo"` (TRL's own advantages, untouched),
-            `"static_asym"` or `"static_sym"` (DARA's forms with fixed weights). From Python, also a function as
-            [`aggregate`] takes it.
+            Aggregation method. `"dara_sym"` and `"dara_asym"` (DARA, https://huggingface.co/papers/2610.00574) weigh
+            each reward by the square root of (largest density of any reward / its own density), `"dara_asym"` only
+            where it praises, i.e. where its group advantage is positive. `"gdpo"` weighs none
+            (https://huggingface.co/papers/2601.05242), `"static_sym"` and `"static_asym"` have fixed weights in their
+            place, and `"grpo"` leaves TRL's own advantages untouched. From Python, also a function as [`aggregate`]
+            takes it.
         aggregation_max_weight (`float`, *optional*, defaults to `5.0`):
             Cap of DARA's weights, at least 1. Read by `dara_*`.
         aggregation_static_weights (`list[float]`, *optional*):
@@ -62,7 +64,7 @@ class DARAGRPOConfig(GRPOConfig):
         self.aggregation_max_weight = _number("aggregation_max_weight", self.aggregation_max_weight, at_least=1)
         self.aggregation_eps = _number("aggregation_eps", self.aggregation_eps, at_least=0)
         self.aggregation_static_weights = _numbers("aggregation_static_weights", self.aggregation_static_weights)
-        self.reward_weights = _numbers("reward_weights", self.reward_weights)
+        self.reward_weights = _numbers("reward_weights", self.reward_weights, "; to punish, negate the reward itself")
         if self.aggregation_batch_norm not in BATCH_NORMS:
             raise ValueError(
                 f"aggregation_batch_norm must be one of {', '.join(BATCH_NORMS)}, not {self.aggregation_batch_norm!r}."
@@ -113,8 +115,8 @@ class DARAGRPOConfig(GRPOConfig):
             if value != default and setting not in method.reads:
                 readers = [other for other, candidate in METHODS.items() if setting in candidate.reads]
                 raise ValueError(
-                    f"{name}={value!r} has no effect with aggregation={self.aggregation!r}: drop it, or use one of "
-                    f"{', '.join(readers)}."
+                    f"{name}={value!r} has no effect with aggregation={self.aggregation!r}: drop it, or use "
+                    f"{'' if len(readers) == 1 else 'one of '}{', '.join(readers)}."
                 )
         if "static_weights" in method.reads and not self.aggregation_static_weights:
             raise ValueError(
@@ -139,19 +141,19 @@ class DARAGRPOConfig(GRPOConfig):
         return fields
 
 
-def _number(name: str, value: Any, *, at_least: float) -> float:
+def _number(name: str, value: Any, *, at_least: float, advice: str = "") -> float:
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
         number = math.nan
     if not at_least <= number < math.inf:
-        raise ValueError(f"{name} must be a finite number of at least {at_least}, not {value!r}.")
+        raise ValueError(f"{name} must be a finite number of at least {at_least}, not {value!r}{advice}.")
     return number
 
 
-def _numbers(name: str, values: Any) -> list[float] | None:
+def _numbers(name: str, values: Any, advice: str = "") -> list[float] | None:
     if values is None:
         return None
     if not isinstance(values, list | tuple):
         raise ValueError(f"{name} must be a list of numbers, one for each reward, not {values!r}.")
-    return [_number(f"{name}[{k}]", value, at_least=0) for k, value in enumerate(values)]
+    return [_number(f"{name}[{k}]", value, at_least=0, advice=advice) for k, value in enumerate(values)]

@@ -41,15 +41,16 @@ def batch_metrics(result: AggregationResult, reward_names: Sequence[str]) -> dic
 
 
 class SignalWarnings:
-    """Warns once each about a batch without any signal, and about a reward whose scale eps swallows.
+    """Warns once each about a batch without signal, a reward that applies nowhere, and one that eps swallows.
 
-    With eps None (a method that does not divide by each reward's own std) the second is left out.
+    With eps None (a method that does not divide by each reward's own std) the last is left out.
     """
 
     def __init__(self, reward_names: Sequence[str], eps: float | None) -> None:
         self.reward_names = reward_names
         self.eps = eps
         self._no_signal_said = False
+        self._inapplicable_said = False
         self._swallowed_said = False
 
     def check(self, result: AggregationResult, step: int) -> None:
@@ -66,6 +67,14 @@ class SignalWarnings:
                 "truncated at max_completion_length before they can earn a reward (see completions/clipped_ratio), a "
                 "reward function that always returns the same value, or rollouts that do not differ (temperature too "
                 "low). Said once; dara/frac_groups_without_signal has every step.",
+                stacklevel=2,
+            )
+        nowhere = [name for name, share in zip(self.reward_names, result.applicable_K, strict=True) if share == 0]
+        if nowhere and not self._inapplicable_said:
+            self._inapplicable_said = True
+            warnings.warn(
+                f"Step {step}: {', '.join(nowhere)} gave None or NaN for every rollout of this batch, so it trained "
+                "nothing. Said once; dara/applicable has every step.",
                 stacklevel=2,
             )
         if not self._swallowed_said and self.eps is not None:

@@ -1,7 +1,8 @@
 """Top floor: the seam to TRL. Only how rewards become advantages, and what is logged, differ from `GRPOTrainer`."""
 
+import os
 import textwrap
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from trl.trainer.utils import get_config_model_id
 
 from .aggregation import AggregationResult, aggregate
 from .config import DARAGRPOConfig
+from .metrics_file import VARIABLE, MetricsFileCallback
 from .telemetry import SignalWarnings, batch_metrics, partial_name, unique_reward_names
 
 
@@ -60,6 +62,7 @@ class DARAGRPOTrainer(GRPOTrainer):
 
     args: DARAGRPOConfig
 
+    @wraps(GRPOTrainer.__init__)  # type: ignore[misc]  # help and notebooks show TRL's arguments
     def __init__(
         self, model: Any, reward_funcs: Any = None, args: DARAGRPOConfig | None = None, *rest: Any, **kwargs: Any
     ) -> None:
@@ -77,8 +80,16 @@ class DARAGRPOTrainer(GRPOTrainer):
         eps = None if args.aggregation == "grpo" else args.aggregation_eps
         self._signal_warnings = SignalWarnings(self.reward_func_names, eps)
         self._gathered_rewards_NK: Tensor | None = None
+        if metrics_file := os.environ.get(VARIABLE):
+            self.add_callback(MetricsFileCallback(metrics_file))
         # Settings that depend on the number of rewards fail here, not after the first generation. A user's function
         # may keep count, so it is not called for this.
+        static = args.aggregation_static_weights
+        if static is not None and len(static) != len(self.reward_funcs):
+            raise ValueError(
+                f"aggregation_static_weights has {len(static)} entries, but there are {len(self.reward_funcs)} "
+                f"rewards: {', '.join(self.reward_func_names)}."
+            )
         if isinstance(args.aggregation, str):
             self._aggregate(torch.zeros(1, len(self.reward_funcs)), 1, torch.ones(1))
 

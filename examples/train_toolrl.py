@@ -1,24 +1,27 @@
 """Trains a model to call tools with several rewards at once (ToolRL: format and correctness).
 
-    accelerate launch examples/train_toolrl.py                       # the embedded task and policy: a CPU, minutes
-    accelerate launch --config_file accelerate_configs/zero2.yaml examples/train_toolrl.py \
-        --config examples/configs/toolrl_qwen2.5_1.5b.yaml           # the paper's setting
+    accelerate launch --config_file accelerate_configs/cpu.yaml examples/train_toolrl.py
 
-What a recipe sets can be changed on the command line: `--aggregation gdpo --max_steps 20`.
+Without `--config` it takes the recipe examples/configs/toolrl_cpu.yaml: the embedded task and policy, on a CPU. The
+other recipes there open with their commands. What a recipe sets can be changed:
+`--aggregation gdpo --output_dir runs/gdpo`.
 """
 
 import sys
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+import torch
 from rich.console import Console
 from trl import ModelConfig, TrlParser, get_peft_config
 
 from dara_trl import DARAGRPOConfig, DARAGRPOTrainer
 from dara_trl.data.toolrl import load_toolrl
 from dara_trl.embedded.policy import resolve_model
-from dara_trl.embedded.world import tool_calling_dataset
+from dara_trl.embedded.world import AMBIGUOUS, tool_calling_dataset
 from dara_trl.progress import use_rich_progress
 from dara_trl.rewards.toolrl import correctness_reward, format_reward, think_length_reward
 from dara_trl.summary import plot, summary_table
@@ -34,6 +37,15 @@ class ToolRLArguments:
         metadata={"help": "'embedded', or ToolRL data: a local .parquet or .json file, a URL, or a hub id."},
     )
     dataset_limit: int | None = field(default=None, metadata={"help": "Use the first so many rows only."})
+    eval_size: int = field(
+        default=0,
+        metadata={
+            "help": "Embedded task: evaluate on so many held-out requests, each time with the same random numbers."
+        },
+    )
+    ambiguous: float = field(
+        default=AMBIGUOUS, metadata={"help": "Embedded task: share of requests that do not tell one value."}
+    )
     rewards: list[str] = field(
         default_factory=lambda: ["format", "correctness"],
         metadata={"help": "Which rewards to train on, of: format, correctness, think_length."},
@@ -46,9 +58,24 @@ class ToolRLArguments:
     max_think_words: int = field(default=16, metadata={"help": "The limit of think_length_form='limit'."})
 
 
+class Trainer(DARAGRPOTrainer):
+    """Evaluates with the same random numbers each time, and leaves the training's alone."""
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            return super().evaluate(*args, **kwargs)
+
+
 def main() -> None:
     parser = TrlParser((ToolRLArguments, DARAGRPOConfig, ModelConfig))
-    task, args, model_config = parser.parse_args_and_config(sys.argv[1:] or ["--config", str(CPU_RECIPE)])
+    arguments = sys.argv[1:]
+    if not any(argument.split("=")[0] in ("--config", "-h", "--help") for argument in arguments):
+        print(f"No --config: what you gave changes {CPU_RECIPE}, which trains on the CPU.")
+        arguments += ["--config", str(CPU_RECIPE)]
+    task, args, model_config = parser.parse_args_and_config(arguments)
+    if find_spec("matplotlib") is None:
+        parser.error("the figure at the end needs matplotlib: pip install 'dara-trl[report]'")
     known = {
         "format": format_reward,
         "correctness": partial(correctness_reward, inapplicable=task.inapplicable),
@@ -59,20 +86,24 @@ def main() -> None:
         parser.error(f"--rewards: unknown {', '.join(unknown)}; choose from {', '.join(known)}")
 
     if task.dataset == "embedded":
-        dataset = tool_calling_dataset("train", task.dataset_limit or 4096)
+        dataset = tool_calling_dataset("train", task.dataset_limit or 4096, ambiguous=task.ambiguous)
+    elif task.eval_size:
+        parser.error("--eval_size is for --dataset embedded, whose held-out requests it takes.")
     else:
         dataset = load_toolrl(task.dataset, limit=task.dataset_limit)
+    held_out = tool_calling_dataset("test", task.eval_size, ambiguous=task.ambiguous) if task.eval_size else None
     args.model_init_kwargs = {
         "dtype": model_config.dtype,
         "attn_implementation": model_config.attn_implementation,
         "revision": model_config.model_revision,
         **(args.model_init_kwargs or {}),
     }
-    trainer = DARAGRPOTrainer(
+    trainer = Trainer(
         model=resolve_model(model_config.model_name_or_path or "embedded:tiny"),
         reward_funcs=[known[name] for name in task.rewards],
         args=args,
         train_dataset=dataset,
+        eval_dataset=held_out,
         peft_config=get_peft_config(model_config),
     )
     use_rich_progress(trainer)

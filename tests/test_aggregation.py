@@ -112,6 +112,51 @@ def test_asymmetric_energy_lies_between_its_bounds(seed, size):
     assert (result.calibrated_energy_K <= result.weights_K**2 * result.energy_K * (1 + 1e-5)).all()
 
 
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**31), st.sampled_from([2, 3, 8]), st.sampled_from([1.0, 1.5, 5.0, 1e3]), st.booleans())
+def test_dara_em_matches_the_strongest_energy_until_the_cap(seed, size, cap, some_none):
+    rewards = tensor(random_rewards(random.Random(seed), 16, size, 4, 0.3 * some_none)).float()
+    result = aggregate(rewards, num_generations=size, method="dara_em", eps=0.0, max_weight=cap)
+    channels_KGB = result.signals.advantages_KGB
+    weights_K11 = result.weights_K.view(-1, 1, 1)
+    amplified_K = (torch.where(channels_KGB > 0, weights_K11, 1.0) * channels_KGB).square().sum(dim=(1, 2))
+    strongest = result.energy_K.max()
+    for k in range(4):
+        if result.energy_K[k] == 0:
+            assert result.weights_K[k] == 1
+        elif result.at_cap_K[k]:
+            assert result.weights_K[k] == cap
+            assert amplified_K[k] <= strongest * (1 + 1e-5)
+        else:
+            torch.testing.assert_close(amplified_K[k], strongest, rtol=1e-5, atol=1e-5)
+    assert (result.calibrated_energy_K <= amplified_K * (1 + 1e-5)).all()  # what the group means take off
+    assert (result.calibrated_energy_K >= result.energy_K * (1 - 1e-5)).all()
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**31), st.sampled_from([2, 3, 8]), st.sampled_from([1.0, 1.5, 5.0, 1e3]), st.booleans())
+def test_dara_em_centred_contributes_the_strongest_energy_until_the_cap(seed, size, cap, some_none):
+    rewards = tensor(random_rewards(random.Random(seed), 16, size, 4, 0.3 * some_none)).float()
+    result = aggregate(rewards, num_generations=size, method="dara_em_centred", eps=0.0, max_weight=cap)
+    target_K = torch.minimum(result.energy_K.max(), cap**2 * result.energy_K)
+    torch.testing.assert_close(result.calibrated_energy_K, target_K, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["dara_em", "dara_em_centred"])
+@pytest.mark.parametrize("none_rate", [0.0, 0.3])
+def test_energy_matched_groups_have_no_mean_of_their_own(method, none_rate):
+    rewards = tensor(random_rewards(random.Random(method), 16, 8, 3, none_rate)).float()
+    rewards[:96, 0] = 0  # sparse, so that it is amplified
+    result = aggregate(rewards, num_generations=8, method=method, batch_norm="none")
+    assert result.weights_K[0] > 1.5
+    if none_rate == 0:
+        group_sums_B = result.advantages_N.view(16, 8).sum(dim=1)
+        torch.testing.assert_close(group_sums_B, torch.zeros(16), atol=1e-5, rtol=0)
+    unscored_NK = rewards.isnan()
+    alone = aggregate(rewards[:, :1], num_generations=8, method=method, batch_norm="none")
+    assert (alone.advantages_N[unscored_NK[:, 0]] == 0).all()
+
+
 @pytest.mark.parametrize("value", [0.1, 0.3, 0.7, -2.7, 1e-8, 1e8, 3e32, -3e32, 1e-44])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_constant_group_has_no_density_and_no_advantage(value, dtype):
@@ -157,7 +202,7 @@ def test_sum_that_is_constant_but_for_rounding_is_no_signal_for_grpo():
     assert result.density_K.tolist() == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("form", ["sym", "asym"])
+@pytest.mark.parametrize("form", ["sym", "asym", "em", "em_centred"])
 @pytest.mark.parametrize("batch_norm", ["sequence", "token", "none"])
 def test_weights_of_one_are_gdpo_bitwise(form, batch_norm):
     rewards = tensor(random_rewards(random.Random(1), 32, 4, 4, 0.1)).float()
@@ -169,7 +214,8 @@ def test_weights_of_one_are_gdpo_bitwise(form, batch_norm):
     }
     gdpo = aggregate(rewards, method="gdpo", **common)
     dara = aggregate(rewards, method=f"dara_{form}", max_weight=1.0, **common)
-    static = aggregate(rewards, method=f"static_{form}", static_weights=[1.0] * 4, **common)
+    static_form = "static_sym" if form == "sym" else "static_asym"
+    static = aggregate(rewards, method=static_form, static_weights=[1.0] * 4, **common)
     assert torch.equal(gdpo.advantages_N, dara.advantages_N)
     assert torch.equal(gdpo.advantages_N, static.advantages_N)
     assert torch.equal(gdpo.calibrated_energy_K, dara.calibrated_energy_K)
@@ -484,6 +530,25 @@ def test_priorities_on_any_scale_are_the_same_without_eps(alpha):
 def test_differences_down_to_ten_roundings_are_activity():
     base = torch.tensor([[0.5], [0.5], [0.5], [0.5 + 10 * 2**-24]])
     assert aggregate(base, num_generations=4, eps=0.0).density_K.item() == 1
+
+
+def test_grpos_sum_is_judged_against_all_of_its_summands():
+    """Each of 40 rewards adds its rounding to the sum: what is less than that is no signal, though more than one's."""
+    sums = torch.ones(4, 40)
+    sums[0, 0] += 24 * 2**-23
+    result = aggregate(sums, num_generations=4, method="grpo", eps=0.0)
+    assert (result.advantages_N == 0).all()
+    sums[0, 0] += 400 * 2**-23
+    assert (aggregate(sums, num_generations=4, method="grpo", eps=0.0).advantages_N != 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_size_limit_leaves_room_for_sums(dtype):
+    limit = torch.finfo(dtype).max / 1e6
+    rewards = torch.tensor([[0.0], [limit * 0.99]], dtype=dtype)
+    assert torch.isfinite(aggregate(rewards, num_generations=2).advantages_N).all()
+    with pytest.raises(ValueError, match=r"at most 3\.4e\+32|at most 1\.8e\+302"):
+        aggregate(rewards * 1.02, num_generations=2)
 
 
 GOOD = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.5, 0.5], [1.0, 1.0]])

@@ -15,7 +15,7 @@ from dara_trl.embedded import smollm2, world
 from dara_trl.embedded import tokenizer as tokens
 from dara_trl.embedded.cache import cached_folder
 from dara_trl.embedded.policy import Recipe, resolve_model, tiny_policy
-from dara_trl.rewards.toolrl import correctness_reward, format_reward
+from dara_trl.rewards.toolrl import correctness_reward, format_reward, think_length_reward
 
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -99,6 +99,10 @@ def test_reference_answers_score_full_marks():
 def test_some_requests_do_not_tell_a_value():
     share = sum(example.untold is not None for example in world.examples("train", 4000)) / 4000
     assert share == pytest.approx(world.AMBIGUOUS, abs=0.03)
+    share = sum(example.untold is not None for example in world.examples("train", 4000, ambiguous=0.5)) / 4000
+    assert share == pytest.approx(0.5, abs=0.03)
+    with pytest.raises(ValueError, match="ambiguous must be from 0 to 1, not 2"):
+        world.examples("train", 1, ambiguous=2)
 
 
 def test_demonstrations_have_the_intended_faults():
@@ -112,6 +116,22 @@ def test_demonstrations_have_the_intended_faults():
     right = [world.demonstration(example, rng, good=1.0, err=0.0) for example in examples]
     assert sum(correctness_reward(right, answers)) == 3 * 6000
     assert sum(format_reward(right, answers)) == 6000
+
+
+def test_rambling_and_careless_demonstrations():
+    rng = random.Random(0)
+    examples = world.examples("train", 4000)
+    answers = [example.answer for example in examples]
+    rambling = [world.demonstration(one, rng, good=1.0, err=0.0, rambling=0.3) for one in examples]
+    assert format_reward(rambling, answers) == [1.0] * 4000
+    short = sum(think_length_reward(rambling, max_words=12)) / 4000
+    assert short == pytest.approx(1 - 0.3**2, abs=0.02)  # two thoughts fit
+    careless = [world.demonstration(one, rng, good=0.5, err=0.1, careless=0.6) for one in examples]
+    scores = correctness_reward(careless, answers)
+    hasty = [" </think>\n<tool_call>" in text for text in careless]
+    for chosen, err in ((True, 0.6), (False, 0.1)):
+        full = [score == 3 for score, is_hasty in zip(scores, hasty, strict=True) if is_hasty == chosen]
+        assert sum(full) / len(full) == pytest.approx((1 - err) ** 3, abs=0.03)
 
 
 def write_once(folder: Path):
@@ -175,6 +195,16 @@ def test_names():
     assert resolve_model("org/model") == "org/model"
     with pytest.raises(ValueError, match=r"'embedded:huge'.*embedded:tiny, embedded:smollm2"):
         resolve_model("embedded:huge")
+    with pytest.raises(ValueError, match=r"no setting 'sead'\. Known: steps, .*rambling, seed"):
+        resolve_model("embedded:tiny:sead=1")
+    with pytest.raises(ValueError, match="good must be a number, not 'x'"):
+        resolve_model("embedded:tiny:good=x")
+
+
+def test_recipe_in_the_name(cache):
+    named = resolve_model("embedded:tiny:steps=2,clean_steps=1,batch_size=4,good=1,careless=0.5")
+    assert named == str(tiny_policy(Recipe(steps=2, clean_steps=1, batch_size=4, good=1.0, careless=0.5)))
+    assert named != str(tiny_policy(Recipe(steps=2, clean_steps=1, batch_size=4)))
 
 
 def test_policy_loads_and_generates(cache, tokenizer):

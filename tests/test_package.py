@@ -13,9 +13,11 @@ from trl import ModelConfig, TrlParser
 
 import dara_trl
 from dara_trl import DARAGRPOConfig
+from dara_trl.compare.grid import load_grid
 
 
 ROOT = Path(__file__).resolve().parents[1]
+GRIDS = sorted((ROOT / "examples" / "configs" / "compare").glob("*.yaml"))
 RECIPES = sorted((ROOT / "examples" / "configs").glob("*.yaml"))
 
 
@@ -86,6 +88,24 @@ def test_recipes_parse_and_divide(recipe):
     if "qwen" in recipe.stem:  # the paper's scale
         assert rollouts == 2048
         assert args.max_steps * args.gradient_accumulation_steps / args.steps_per_generation == 100
+
+
+@pytest.mark.parametrize("path", GRIDS, ids=lambda path: path.stem)
+def test_grids_parse(path, monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    from train_toolrl import ToolRLArguments
+
+    grid = load_grid(path)
+    assert grid.baseline == "gdpo"
+    parser = TrlParser((ToolRLArguments, DARAGRPOConfig, ModelConfig))
+    for run in {(run.setting, run.method): run for run in grid.runs}.values():
+        config = tmp_path / "config.yaml"
+        config.write_text(yaml.safe_dump({**run.config, "output_dir": str(tmp_path)}))
+        task, args, model = parser.parse_args_and_config(["--config", str(config)])
+        assert args.per_device_train_batch_size % args.num_generations == 0
+        assert task.eval_size % args.per_device_eval_batch_size == 0
+        assert model.model_name_or_path.startswith("embedded:tiny")
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "accelerate_configs").glob("*.yaml")), ids=lambda path: path.stem)

@@ -1,5 +1,6 @@
 """Metrics, warnings and names, without a trainer."""
 
+import math
 import warnings
 
 import pytest
@@ -97,6 +98,17 @@ def test_scale_that_would_do_where_groups_differ_in_scale():
     (message,) = check(SignalWarnings(["mixed"], eps=1e-4), rewards)
     factor = float(message.split("Multiply the reward by ")[1].split()[0])
     assert check(SignalWarnings(["mixed"], eps=1e-4), rewards * factor) == []
+
+
+def test_reward_that_applies_nowhere_is_said_once():
+    watch = SignalWarnings(["dense", "absent"], eps=1e-4)
+    rewards = REWARDS.clone()
+    rewards[:, 1] = math.nan
+    (message,) = check(watch, rewards)
+    assert "absent gave None or NaN for every rollout" in message
+    assert check(watch, rewards) == []
+    rewards[0, 1] = 1.0
+    assert check(SignalWarnings(["dense", "absent"], eps=1e-4), rewards) == []
 
 
 @pytest.mark.parametrize(

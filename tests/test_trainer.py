@@ -1,6 +1,7 @@
 """Everything else of GRPOTrainer works as before: each feature in a real, short run."""
 
 import asyncio
+import inspect
 import json
 import math
 import warnings
@@ -14,9 +15,10 @@ import torch
 from datasets import Dataset
 from peft import LoraConfig
 from rollouts import PROMPTS, RecordingTrainer, config, count_a, maybe, prompts, rare, run
-from trl import GRPOConfig, chat_template_utils
+from trl import GRPOConfig, GRPOTrainer, chat_template_utils
 
 from dara_trl import METHODS, DARAGRPOConfig, DARAGRPOTrainer, aggregate
+from dara_trl.metrics_file import read_rows
 
 
 def assert_consistent(trainer, mode="train"):
@@ -523,13 +525,32 @@ def test_infinite_reward_is_named(tiny_model, tmp_path, aggregation):
 
 
 def test_wrong_number_of_static_weights_fails_before_training(tiny_model, tmp_path):
-    with pytest.raises(ValueError, match="static_weights has 3 entries, but there are 2 rewards"):
+    with pytest.raises(ValueError, match="aggregation_static_weights has 3 entries, but there are 2 rewards: "):
         RecordingTrainer(
             tiny_model,
             [count_a, rare],
             config(tmp_path, aggregation="static_sym", aggregation_static_weights=[1, 2, 3]),
             train_dataset=prompts(),
         )
+
+
+def test_signature_is_trls():
+    assert list(inspect.signature(DARAGRPOTrainer).parameters) == list(inspect.signature(GRPOTrainer).parameters)
+
+
+def test_metrics_file_has_every_log(tiny_model, tmp_path, monkeypatch):
+    path = tmp_path / "metrics.jsonl"
+    monkeypatch.setenv("DARA_TRL_METRICS_FILE", str(path))
+    options = {"max_steps": 2, "eval_strategy": "steps", "eval_steps": 2, "aggregation": "grpo"}
+    options |= {"num_generations_eval": 1, "eval_dataset": prompts()}
+    trainer = run(tiny_model, tmp_path, [count_a, maybe], **options)
+    rows, _ = read_rows(path)
+    assert [row["step"] for row in rows] == [row["step"] for row in trainer.state.log_history] == [1, 2, 2, 2]
+    for row, logged in zip(rows, trainer.state.log_history, strict=True):
+        numbers = {key: value for key, value in logged.items() if value is not None and math.isfinite(value)}
+        assert {**numbers, "max_steps": 2}.items() <= row.items()
+    assert "eval_rewards/count_a/mean" in rows[2]
+    assert "NaN" not in path.read_text()
 
 
 def test_plain_config_is_refused(tiny_model, tmp_path):

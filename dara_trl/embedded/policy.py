@@ -8,8 +8,9 @@ A Llama, not a Qwen2: for a Qwen2 checkpoint, transformers puts Qwen's own token
 """
 
 import random
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,6 +39,8 @@ class Recipe:
         learning_rate: its peak.
         good: chance of each of three format habits to be right in a demonstration.
         err: chance of each content slot to be wrong in a later demonstration.
+        careless: the same where the first two format habits are right; None is `err`.
+        rambling: chance of one more thought after each, in every demonstration.
         seed: of the weights and the demonstrations.
     """
 
@@ -47,6 +50,8 @@ class Recipe:
     learning_rate: float = 5e-3
     good: float = 0.23
     err: float = 0.3
+    careless: float | None = None
+    rambling: float = 0.0
     seed: int = 0
 
 
@@ -55,16 +60,18 @@ def resolve_model(name_or_path: str) -> str:
 
     Args:
         name_or_path (`str`): `"embedded:tiny"`, `"embedded:smollm2"`, or anything else, which is returned unchanged.
+            Fields of [`Recipe`] can follow: `"embedded:tiny:seed=1,err=0.4"`.
 
     Raises:
-        ValueError: an unknown `embedded:` name.
+        ValueError: an unknown `embedded:` name, or a recipe that has no such field or value.
         ImportError: `embedded:smollm2` without the package that carries it.
         OSError: the cache folder cannot be written.
     """
     if not name_or_path.startswith(PREFIX):
         return name_or_path
-    if name_or_path == "embedded:tiny":
-        return str(tiny_policy())
+    name, _, settings = name_or_path.partition(":tiny:")
+    if name_or_path == "embedded:tiny" or (settings and f"{name}:" == PREFIX):
+        return str(tiny_policy(_recipe(settings)))
     if name_or_path == "embedded:smollm2":
         from .smollm2 import smollm2
 
@@ -72,8 +79,23 @@ def resolve_model(name_or_path: str) -> str:
     raise ValueError(f"Unknown embedded model {name_or_path!r}. Known: {', '.join(NAMES)}.")
 
 
+def _recipe(settings: str) -> Recipe:
+    types = {"steps": int, "clean_steps": int, "batch_size": int, "seed": int}
+    names = [field.name for field in fields(Recipe)]
+    values: dict[str, Any] = {}
+    for setting in filter(None, settings.split(",")):
+        name, _, value = setting.partition("=")
+        if name not in names:
+            raise ValueError(f"embedded:tiny has no setting {name!r}. Known: {', '.join(names)}.")
+        try:
+            values[name] = types.get(name, float)(value)
+        except ValueError:
+            raise ValueError(f"embedded:tiny: {name} must be a number, not {value!r}.") from None
+    return Recipe(**values)
+
+
 def tiny_policy(recipe: Recipe | None = None) -> Path:
-    """The tiny policy's folder; trained, in about a minute on one core, unless the cache has it.
+    """The tiny policy's folder; trained, in one to two minutes on one core, unless the cache has it.
 
     Raises:
         OSError: the cache folder cannot be written.
@@ -81,11 +103,11 @@ def tiny_policy(recipe: Recipe | None = None) -> Path:
     recipe = recipe or Recipe()
     rng = random.Random(0)
     sample = [
-        (example.prompt, example.answer, world.demonstration(example, rng, recipe.good, recipe.err))
+        (example.prompt, example.answer, _demonstration(example, rng, recipe, clean=False))
         for example in world.examples("train", 64)
     ]
     key = [FORMAT_VERSION, asdict(recipe), tokenizer.vocabulary(), tokenizer.CHAT_TEMPLATE, sample]
-    return cached_folder("tiny", key, lambda folder: _build(folder, recipe), cost="about a minute")
+    return cached_folder("tiny", key, lambda folder: _build(folder, recipe), cost="one to two minutes")
 
 
 def _build(folder: Path, recipe: Recipe) -> None:
@@ -124,8 +146,8 @@ def _warm_start(model: LlamaForCausalLM, tokens: PreTrainedTokenizerBase, recipe
     model.train()
     for step in tqdm(range(recipe.steps), desc="embedded:tiny warm start", disable=None, leave=False):
         batch = examples[step * recipe.batch_size : (step + 1) * recipe.batch_size]
-        err = 0.0 if step < recipe.clean_steps else recipe.err
-        ids_NT, labels_NT = _demonstrations(batch, tokens, recipe.good, err, rng)
+        completions = [_demonstration(one, rng, recipe, clean=step < recipe.clean_steps) for one in batch]
+        ids_NT, labels_NT = _tokenized([one.prompt for one in batch], completions, tokens)
         model(input_ids=ids_NT, labels=labels_NT).loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -133,13 +155,18 @@ def _warm_start(model: LlamaForCausalLM, tokens: PreTrainedTokenizerBase, recipe
         schedule.step()
 
 
-def _demonstrations(
-    examples: list[world.Example], tokens: PreTrainedTokenizerBase, good: float, err: float, rng: random.Random
+def _demonstration(example: world.Example, rng: random.Random, recipe: Recipe, *, clean: bool) -> str:
+    err, careless = (0.0, None) if clean else (recipe.err, recipe.careless)
+    return world.demonstration(example, rng, recipe.good, err, careless=careless, rambling=recipe.rambling)
+
+
+def _tokenized(
+    prompts: list[list[dict[str, str]]], completions: list[str], tokens: PreTrainedTokenizerBase
 ) -> tuple[Tensor, Tensor]:
     """Token ids and labels, shape (N, T), padded on the right; only the completion is learnt."""
-    prompts = [tokens.apply_chat_template(one.prompt, tokenize=False, add_generation_prompt=True) for one in examples]
-    completions = [world.demonstration(one, rng, good, err) + tokens.eos_token for one in examples]
-    prompt_ids, completion_ids = tokens(prompts).input_ids, tokens(completions).input_ids
+    rendered = [tokens.apply_chat_template(one, tokenize=False, add_generation_prompt=True) for one in prompts]
+    prompt_ids = tokens(rendered).input_ids
+    completion_ids = tokens([completion + tokens.eos_token for completion in completions]).input_ids
     rows = [torch.tensor(prompt + completion) for prompt, completion in zip(prompt_ids, completion_ids, strict=True)]
     ids_NT = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=tokens.pad_token_id)
     labels_NT = ids_NT.clone()

@@ -55,6 +55,10 @@ THOUGHTS = ("I should call {0}", "The user wants {0}", "This is a request for {0
 BETWEEN = ("Here is the call:", "I will call it now.", "Now I use the tool.")
 AFTER = ("This is the call.", "The call is made.", "I hope it is right.")
 
+# Between two thoughts, and how many a rambling demonstration has at most.
+NEXT_THOUGHT = ". "
+MOST_THOUGHTS = 4
+
 OFFERED = 3
 AMBIGUOUS = 0.3
 HELD_OUT = 0.2
@@ -98,45 +102,57 @@ class Example:
     @property
     def answer(self) -> str:
         """The reference answer, in ToolRL's format."""
-        return f"{_think(self.thought, self.tool)} </think>{_call(self.tool, self.values)}"
+        return f"{_think([self.thought], self.tool)} </think>{_call(self.tool, self.values)}"
 
 
-def examples(split: Split, size: int, seed: int = 0) -> list[Example]:
+def examples(split: Split, size: int, seed: int = 0, ambiguous: float = AMBIGUOUS) -> list[Example]:
     """`size` random examples. The splits share no tool and values as told together, so no request.
 
     Raises:
-        ValueError: `split` is neither "train" nor "test", or `size` is less than 1.
+        ValueError: `split` is neither "train" nor "test", `size` is less than 1, or `ambiguous` no share.
     """
     if split not in ("train", "test"):
         raise ValueError(f'split must be "train" or "test", not {split!r}.')
     if size < 1:
         raise ValueError(f"size must be at least 1, not {size}.")
+    if not 0 <= ambiguous <= 1:
+        raise ValueError(f"ambiguous must be from 0 to 1, not {ambiguous}.")
     rng = random.Random(f"{split} {seed}")
     found: list[Example] = []
     while len(found) < size:
-        example = _draw(rng)
+        example = _draw(rng, ambiguous)
         if _held_out(example) == (split == "test"):
             found.append(example)
     return found
 
 
-def tool_calling_dataset(split: Split, size: int, seed: int = 0) -> "Dataset":
+def tool_calling_dataset(split: Split, size: int, seed: int = 0, ambiguous: float = AMBIGUOUS) -> "Dataset":
     """The world as a dataset for GRPO: conversational `prompt`, and `answer`, a text in ToolRL's format.
 
     Args:
         split (`str`): `"train"` or `"test"`. They share no request.
         size (`int`): number of rows.
         seed (`int`, *optional*, defaults to 0): the same seed gives the same rows.
+        ambiguous (`float`, *optional*, defaults to 0.3): share of requests that do not tell one of the two values.
 
     Raises:
-        ValueError: `split` is unknown, or `size` is less than 1.
+        ValueError: `split` is unknown, `size` is less than 1, or `ambiguous` no share.
     """
     from datasets import Dataset
 
-    return Dataset.from_list([{"prompt": one.prompt, "answer": one.answer} for one in examples(split, size, seed)])
+    rows = examples(split, size, seed, ambiguous)
+    return Dataset.from_list([{"prompt": one.prompt, "answer": one.answer} for one in rows])
 
 
-def demonstration(example: Example, rng: random.Random, good: float, err: float) -> str:
+def demonstration(
+    example: Example,
+    rng: random.Random,
+    good: float,
+    err: float,
+    *,
+    careless: float | None = None,
+    rambling: float = 0.0,
+) -> str:
     """A badly made answer: what the policy's warm start imitates.
 
     Args:
@@ -145,7 +161,13 @@ def demonstration(example: Example, rng: random.Random, good: float, err: float)
         good (`float`): chance of each of three format habits to be right: the thoughts are closed; nothing stands
             between thoughts and tool call; nothing stands after the tool call. So `good`³ is the format rate.
         err (`float`): chance of each content slot (the tool, either value) to be wrong.
+        careless (`float`, *optional*): `err` where the first two format habits are right, so that format and
+            correctness pull against each other. Default: the same.
+        rambling (`float`, *optional*, defaults to 0): chance of one more thought after each, four at most.
     """
+    close, between, after = (rng.random() < good for _ in range(3))
+    if careless is not None and close and between:
+        err = careless
     tool = example.tool
     if rng.random() < err:
         tool = rng.choice([name for name in example.offered if name != tool])
@@ -154,9 +176,11 @@ def demonstration(example: Example, rng: random.Random, good: float, err: float)
         others = [value for value in VALUES[key] if value != wanted]
         right = wanted in VALUES[key] and rng.random() >= err
         values.append(wanted if right else rng.choice(others))
-    close, between, after = (rng.random() < good for _ in range(3))
+    thoughts = [rng.randrange(len(THOUGHTS))]
+    while rambling and len(thoughts) < MOST_THOUGHTS and rng.random() < rambling:
+        thoughts.append(rng.randrange(len(THOUGHTS)))
     return (
-        _think(rng.randrange(len(THOUGHTS)), tool)
+        _think(thoughts, tool)
         + (" </think>" if close else "")
         + ("" if between else "\n" + rng.choice(BETWEEN))
         + _call(tool, values)
@@ -164,8 +188,8 @@ def demonstration(example: Example, rng: random.Random, good: float, err: float)
     )
 
 
-def _think(thought: int, tool: str) -> str:
-    return f"<think> {THOUGHTS[thought].format(tool)}"
+def _think(thoughts: list[int], tool: str) -> str:
+    return "<think> " + NEXT_THOUGHT.join(THOUGHTS[thought].format(tool) for thought in thoughts)
 
 
 def _call(tool: str, values: Any) -> str:
@@ -173,7 +197,7 @@ def _call(tool: str, values: Any) -> str:
     return f"\n<tool_call>\n{json.dumps({'name': tool, 'parameters': parameters})}\n</tool_call>"
 
 
-def _draw(rng: random.Random) -> Example:
+def _draw(rng: random.Random, ambiguous: float) -> Example:
     offered = tuple(rng.sample(list(TOOLS), OFFERED))
     tool = rng.choice(offered)
     keys, phrasings = TOOLS[tool]
@@ -181,7 +205,7 @@ def _draw(rng: random.Random) -> Example:
         offered=offered,
         tool=tool,
         values=(rng.choice(VALUES[keys[0]]), rng.choice(VALUES[keys[1]])),
-        untold=rng.randrange(2) if rng.random() < AMBIGUOUS else None,
+        untold=rng.randrange(2) if rng.random() < ambiguous else None,
         phrasing=rng.randrange(len(phrasings)),
         thought=rng.randrange(len(THOUGHTS)),
     )

@@ -1,0 +1,68 @@
+"""Energy-matched, re-centred asymmetric DARA: our own repair of the published asymmetric form (docs/dara_em.md)."""
+
+import torch
+from torch import Tensor
+
+from ..groups import GroupSignals, energy, per_reward
+from .base import Contributions, MethodSettings
+
+
+def dara_em(signals: GroupSignals, settings: MethodSettings) -> Contributions:
+    """S = sum_k alpha_k · (A_k + (w_k - 1) · (max(A_k, 0) - its group's mean)).
+
+    w_k = clip(sqrt(max(0, E_ref - E_k⁻) / E_k⁺), 1, w_max), with E_k^± the energies of A_k's positive and negative
+    parts and E_ref the largest energy of a reward that is trained on. Below the cap the amplified channel, before its
+    group means are taken off, has the energy E_ref exactly. Without the means no group's boost is charged to the
+    other groups by the batch normalisation.
+    """
+    positive_KGB, positive_energy_K, reference = _parts(signals)
+    negative_energy_K = energy(signals.advantages_KGB.clamp(max=0))
+    room_K = (reference - negative_energy_K).clamp(min=0)
+    uncapped_K = torch.where(positive_energy_K > 0, (room_K / positive_energy_K).sqrt(), 1.0).clamp(min=1.0)
+    weights_K = uncapped_K.clamp(max=settings.max_weight)
+    return Contributions(
+        _amplify_centred(signals, positive_KGB, weights_K),
+        weights_K,
+        at_cap_K=(uncapped_K >= settings.max_weight) & (uncapped_K > 1),
+    )
+
+
+def dara_em_centred(signals: GroupSignals, settings: MethodSettings) -> Contributions:
+    """As `dara_em`, with the energy matched after the group means are taken off, and the cap on the gain itself.
+
+    Off its means, the amplified channel has the energy E_k + 2 v E_k⁺ + v² D_k with v = w_k - 1 and D_k the energy of
+    max(A_k, 0) off its group means. v solves this for E_ref, or for w_max² · E_k where that is smaller, so that what
+    the reward really contributes has the energy of the strongest reward, and its gain is at most w_max.
+    """
+    positive_KGB, positive_energy_K, reference = _parts(signals)
+    spread_energy_K = energy(_centred(signals, positive_KGB))
+    allowed_K = settings.max_weight**2 * signals.energy_K
+    missing_K = (torch.minimum(reference, allowed_K) - signals.energy_K).clamp(min=0)
+    # The root of D v² + 2 E⁺ v = missing, in the form that does not cancel.
+    root_K = (positive_energy_K.square() + spread_energy_K * missing_K).sqrt()
+    weights_K = torch.where(positive_energy_K > 0, 1 + missing_K / (positive_energy_K + root_K), 1.0)
+    return Contributions(
+        _amplify_centred(signals, positive_KGB, weights_K),
+        weights_K,
+        at_cap_K=(reference >= allowed_K) & (weights_K > 1),
+    )
+
+
+def _parts(signals: GroupSignals) -> tuple[Tensor, Tensor, Tensor]:
+    """The positive parts of A, their energies, and E_ref."""
+    positive_KGB = signals.advantages_KGB.clamp(min=0)
+    reference = torch.where(signals.priorities_K > 0, signals.energy_K, 0.0).max()
+    return positive_KGB, energy(positive_KGB), reference
+
+
+def _centred(signals: GroupSignals, channels_KGB: Tensor) -> Tensor:
+    """Each channel less its group's mean over the rollouts to which the reward applies."""
+    mean_KB = channels_KGB.sum(dim=1) / signals.scorable_KB.clamp(min=1)
+    centred_KGB = channels_KGB - mean_KB.unsqueeze(1)
+    return centred_KGB.masked_fill_(signals.rewards_KGB.isnan(), 0.0) if signals.has_nan else centred_KGB
+
+
+def _amplify_centred(signals: GroupSignals, positive_KGB: Tensor, weights_K: Tensor) -> Tensor:
+    # Only the boost is centred: A has no group mean, and a weight of 1 then leaves it bit for bit.
+    boost_KGB = _centred(signals, positive_KGB).mul_(per_reward(weights_K - 1))
+    return boost_KGB.add_(signals.advantages_KGB).mul_(per_reward(signals.priorities_K))

@@ -1,5 +1,7 @@
 """Middle floor: a progress bar for training that shows the rewards and their densities."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -69,6 +71,10 @@ class RichProgressCallback(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Takes the bar down and gives the terminal back."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
@@ -79,8 +85,17 @@ def _shown(logs: dict[str, Any] | None, key: str) -> str:
     return "-" if value is None else f"{value:.3g}"
 
 
-def use_rich_progress(trainer: Trainer) -> None:
-    """Puts [`RichProgressCallback`] in the place of transformers' own progress bar and log printer."""
+@contextmanager
+def rich_progress(trainer: Trainer) -> Iterator[None]:
+    """Puts [`RichProgressCallback`] in the place of transformers' own progress bar and log printer.
+
+    At the end of the block the bar is stopped, whatever ended it: transformers tells callbacks of no failure.
+    """
     for callback in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(callback)
-    trainer.add_callback(RichProgressCallback())
+    bar = RichProgressCallback()
+    trainer.add_callback(bar)
+    try:
+        yield
+    finally:
+        bar.stop()

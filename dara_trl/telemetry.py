@@ -41,7 +41,7 @@ def batch_metrics(result: AggregationResult, reward_names: Sequence[str]) -> dic
 
 
 class SignalWarnings:
-    """Warns once each about a batch without signal, a reward that applies nowhere, and one that eps swallows.
+    """Warns once each about a batch without signal, and rewards that apply nowhere, drown in rounding, or in eps.
 
     With eps None (a method that does not divide by each reward's own std) the last is left out.
     """
@@ -51,6 +51,7 @@ class SignalWarnings:
         self.eps = eps
         self._no_signal_said = False
         self._inapplicable_said = False
+        self._rounded_said = False
         self._swallowed_said = False
 
     def check(self, result: AggregationResult, step: int) -> None:
@@ -77,6 +78,17 @@ class SignalWarnings:
                 "nothing. Said once; dara/applicable has every step.",
                 stacklevel=2,
             )
+        if not self._rounded_said:
+            rounded_K = _rounded_groups(result)
+            for name, count in zip(self.reward_names, rounded_K.tolist(), strict=True):
+                if count and not self._rounded_said:
+                    self._rounded_said = True
+                    warnings.warn(
+                        f"Step {step}: in {count} groups reward {name!r} differs by no more than four roundings of "
+                        "its size, which counts as equal. If these differences mean something, take a constant off "
+                        "the reward: they are small beside it. Said once.",
+                        stacklevel=2,
+                    )
         if not self._swallowed_said and self.eps is not None:
             for k, name in enumerate(self.reward_names):
                 share = _energy_share(result, k)
@@ -90,6 +102,14 @@ class SignalWarnings:
                         + "ower aggregation_eps. Said once.",
                         stacklevel=2,
                     )
+
+
+def _rounded_groups(result: AggregationResult) -> torch.Tensor:
+    """Number of groups, for each reward, whose rewards differ but count as equal."""
+    rewards_KGB = result.signals.rewards_KGB
+    high_KB = rewards_KGB.nan_to_num(nan=-torch.inf).amax(dim=1)
+    low_KB = rewards_KGB.nan_to_num(nan=torch.inf).amin(dim=1)
+    return ((high_KB > low_KB) & ~result.signals.active_KB).sum(dim=1)
 
 
 def _energy_share(result: AggregationResult, k: int) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from rich.console import Console
@@ -22,7 +22,7 @@ from dara_trl import DARAGRPOConfig, DARAGRPOTrainer
 from dara_trl.data.toolrl import load_toolrl
 from dara_trl.embedded.policy import resolve_model
 from dara_trl.embedded.world import AMBIGUOUS, tool_calling_dataset
-from dara_trl.progress import use_rich_progress
+from dara_trl.progress import rich_progress
 from dara_trl.rewards.toolrl import correctness_reward, format_reward, think_length_reward
 from dara_trl.summary import plot, summary_table
 
@@ -50,11 +50,13 @@ class ToolRLArguments:
         default_factory=lambda: ["format", "correctness"],
         metadata={"help": "Which rewards to train on, of: format, correctness, think_length."},
     )
-    inapplicable: str = field(
+    inapplicable: Literal["zero", "none"] = field(
         default="zero",
         metadata={"help": "Correctness where no tool call is due: 'zero' (ToolRL) or 'none' (does not count)."},
     )
-    think_length_form: str = field(default="limit", metadata={"help": "'limit' (short thoughts) or 'toolrl' (long)."})
+    think_length_form: Literal["limit", "toolrl"] = field(
+        default="limit", metadata={"help": "'limit' (short thoughts) or 'toolrl' (long)."}
+    )
     max_think_words: int = field(default=16, metadata={"help": "The limit of think_length_form='limit'."})
 
 
@@ -85,8 +87,13 @@ def main() -> None:
     if unknown:
         parser.error(f"--rewards: unknown {', '.join(unknown)}; choose from {', '.join(known)}")
 
+    if len(set(task.rewards)) < len(task.rewards):
+        parser.error(f"--rewards: {' '.join(task.rewards)} has a reward twice; its weight is --reward_weights")
+    if task.max_think_words < 1:
+        parser.error(f"--max_think_words must be at least 1, not {task.max_think_words}")
     if task.dataset == "embedded":
-        dataset = tool_calling_dataset("train", task.dataset_limit or 4096, ambiguous=task.ambiguous)
+        size = 4096 if task.dataset_limit is None else task.dataset_limit
+        dataset = tool_calling_dataset("train", size, ambiguous=task.ambiguous)
     elif task.eval_size:
         parser.error("--eval_size is for --dataset embedded, whose held-out requests it takes.")
     else:
@@ -106,8 +113,9 @@ def main() -> None:
         eval_dataset=held_out,
         peft_config=get_peft_config(model_config),
     )
-    use_rich_progress(trainer)
-    trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
+    resume = args.resume_from_checkpoint
+    with rich_progress(trainer):
+        trainer.train(resume_from_checkpoint=resume.lower() == "true" or resume if resume else None)
     if args.save_strategy != "no":
         trainer.save_model(args.output_dir)
     if trainer.accelerator.is_main_process:

@@ -3,6 +3,7 @@
 import math
 import random
 
+import numpy as np
 import pytest
 import reference
 import torch
@@ -540,6 +541,41 @@ def test_grpos_sum_is_judged_against_all_of_its_summands():
     assert (result.advantages_N == 0).all()
     sums[0, 0] += 400 * 2**-23
     assert (aggregate(sums, num_generations=4, method="grpo", eps=0.0).advantages_N != 0).all()
+
+
+def test_weight_that_just_reaches_the_cap_is_at_it():
+    rewards = torch.zeros(64, 2)
+    rewards[:50:2, 0] = 1  # 25 of 32 groups
+    rewards[0, 1] = 1  # one of them
+    result = aggregate(rewards, num_generations=2, method="dara_sym")
+    assert result.weights_K.tolist() == [1, 5]
+    assert result.at_cap_K.tolist() == [False, True]
+
+
+def test_unscored_rollouts_do_not_count_in_grpos_batch_std():
+    rewards = torch.tensor([[5.0], [6.0], [5.0], [7.0]])
+    unscored = torch.cat([rewards, torch.full((4, 1), math.nan)])
+    few = aggregate(rewards, num_generations=4, method="grpo", scale_rewards="batch").advantages_N
+    more = aggregate(unscored, num_generations=4, method="grpo", scale_rewards="batch").advantages_N
+    torch.testing.assert_close(more, torch.cat([few, torch.zeros(4)]))
+
+
+def everywhere(signals, settings):
+    return Contributions(torch.ones_like(signals.rewards_KGB), torch.ones_like(signals.density_K), False)
+
+
+def test_unscored_rollouts_have_no_advantage_whatever_a_method_says():
+    rewards = torch.tensor([[1.0], [0.0], [math.nan], [math.nan]])
+    assert aggregate(rewards, num_generations=2, method=everywhere).advantages_N.tolist() == [1, 1, 0, 0]
+
+
+def test_numbers_may_be_numpys():
+    rewards = torch.rand(8, 2)
+    plain = aggregate(rewards, num_generations=4, reward_weights=[1.0, 2.0], max_weight=2.0)
+    same = aggregate(
+        rewards, num_generations=np.int64(4), reward_weights=np.array([1.0, 2.0]), max_weight=np.float32(2)
+    )
+    assert torch.equal(plain.advantages_N, same.advantages_N)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

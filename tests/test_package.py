@@ -98,10 +98,10 @@ def test_grids_parse(path, monkeypatch, tmp_path):
 
     grid = load_grid(path)
     assert grid.baseline == "gdpo"
-    parser = TrlParser((ToolRLArguments, DARAGRPOConfig, ModelConfig))
     for run in {(run.setting, run.method): run for run in grid.runs}.values():
         config = tmp_path / "config.yaml"
         config.write_text(yaml.safe_dump({**run.config, "output_dir": str(tmp_path)}))
+        parser = TrlParser((ToolRLArguments, DARAGRPOConfig, ModelConfig))  # it would keep what one run sets
         task, args, model = parser.parse_args_and_config(["--config", str(config)])
         assert args.per_device_train_batch_size % args.num_generations == 0
         assert task.eval_size % args.per_device_eval_batch_size == 0

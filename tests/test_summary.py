@@ -1,8 +1,11 @@
 """The closing table and figure."""
 
 import pytest
+from datasets import Dataset
 from rich.console import Console
 
+from dara_trl import DARAGRPOConfig, DARAGRPOTrainer
+from dara_trl.progress import rich_progress
 from dara_trl.summary import curve, plot, reward_names, steps_to_threshold, summary_table
 
 
@@ -32,6 +35,21 @@ def test_rows_without_the_figure_are_left_out():
     rows[0]["rewards/format/mean"] = None
     assert curve(rows, "rewards/format/mean") == ([2], [0.2])
     assert reward_names(rows) == ["format"]
+
+
+def test_bar_gives_the_terminal_back_after_a_crash(monkeypatch, tiny_model, tmp_path, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # so that rich takes the captured output for a terminal
+
+    def crashing(completions, **kwargs):
+        raise RuntimeError("from the reward")
+
+    args = DARAGRPOConfig(str(tmp_path), use_cpu=True, bf16=False, report_to="none", save_strategy="no")
+    data = Dataset.from_list([{"prompt": "a"}] * 8)
+    trainer = DARAGRPOTrainer(tiny_model, crashing, args, train_dataset=data)
+    with pytest.raises(RuntimeError, match="from the reward"), rich_progress(trainer):
+        trainer.train()
+    out = capsys.readouterr().out
+    assert out.count("\x1b[?25l") == out.count("\x1b[?25h") == 1  # the cursor, hidden and shown
 
 
 def shown(rows, **thresholds):

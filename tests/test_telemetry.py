@@ -86,6 +86,23 @@ def test_swallowed_energy_is_said_once_with_a_scale_that_would_do(scale):
     assert len(check(healthy, rewards * torch.tensor([1.0, factor / 100]))) == 1
 
 
+def test_none_takes_no_energy_away():
+    rewards = torch.tensor([[1.0], [0.0], [math.nan], [math.nan]] * 4)
+    watch = SignalWarnings(["maybe"], eps=1e-4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        watch.check(aggregate(rewards, num_generations=4), 1)
+
+
+def test_differences_within_rounding_are_said_once():
+    rewards = torch.tensor([3e6 + 1, 3e6, 3e6, 3e6, 1, 0, 0, 0]).view(-1, 1)
+    watch = SignalWarnings(["offset"], eps=1e-4)
+    (message,) = check(watch, rewards)
+    assert "in 1 groups reward 'offset' differs by no more than four roundings" in message
+    assert check(watch, rewards) == []
+    assert check(SignalWarnings(["offset"], eps=1e-4), rewards - 3e6 * (rewards > 1)) == []
+
+
 def test_hopeless_scale_gets_no_factor():
     (message,) = check(SignalWarnings(["dense", "lost"], eps=1e-4), REWARDS * torch.tensor([1.0, 1e-42]))
     assert "'lost'" in message

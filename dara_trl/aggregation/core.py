@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 import torch
 from torch import Tensor
@@ -93,6 +94,7 @@ def aggregate(
     """
     function = _method_function(method)
     has_nan = _check_rewards(rewards_NK, num_generations, reward_names)
+    num_generations = int(num_generations)
     num_rollouts, num_rewards = rewards_NK.shape
     _check_settings(max_weight, eps, batch_norm, scale_rewards)
     priorities = _check_weights("reward_weights", reward_weights, num_rewards)
@@ -178,7 +180,7 @@ def _check_rewards(rewards_NK: Tensor, num_generations: int, reward_names: Seque
         raise TypeError(f"rewards_NK must be a floating-point tensor of shape (N, K), not {given}.")
     if rewards_NK.ndim != 2 or 0 in rewards_NK.shape:
         raise ValueError(f"rewards_NK must have shape (N, K), at least (1, 1), not {tuple(rewards_NK.shape)}.")
-    if isinstance(num_generations, bool) or not isinstance(num_generations, int) or num_generations < 1:
+    if isinstance(num_generations, bool) or not isinstance(num_generations, Integral) or num_generations < 1:
         raise ValueError(f"num_generations must be an integer of at least 1, not {num_generations!r}.")
     num_rollouts, num_rewards = rewards_NK.shape
     if num_rollouts % num_generations != 0:
@@ -217,7 +219,7 @@ def _check_settings(max_weight: float, eps: float, batch_norm: str, scale_reward
 def _check_weights(field: str, weights: Sequence[float] | Tensor | None, num_rewards: int) -> list[float] | None:
     if weights is None:
         return None
-    values = weights.tolist() if isinstance(weights, Tensor) else weights
+    values = weights.tolist() if hasattr(weights, "tolist") else weights  # a tensor or an array
     if not isinstance(values, Sequence) or isinstance(values, str):
         raise TypeError(f"{field} must be a sequence of {num_rewards} numbers, one for each reward, not {weights!r}.")
     if len(values) != num_rewards:
@@ -241,4 +243,4 @@ def _check_lengths(lengths_N: Tensor | None, num_rollouts: int, batch_norm: str)
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, Real) and not isinstance(value, bool)  # numpy's scalars are Real too

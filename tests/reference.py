@@ -30,8 +30,8 @@ def dara_weights(active, max_weight):
     return [min(max_weight, math.sqrt(top / d)) if d > 0 else 1.0 for d in density]
 
 
-def matched_scores(rewards, advantages, num_generations, method, alpha, max_weight):
-    """S of the energy-matched methods, channel by channel; the centred one's weight by bisection."""
+def matched_scores(rewards, advantages, num_generations, alpha, max_weight):
+    """S of dara_em, channel by channel."""
     num_rewards = len(alpha)
     channels = [[row[k] for row in advantages] for k in range(num_rewards)]
     strongest = max(math.fsum(x * x for x in channel) for channel in channels)
@@ -46,17 +46,7 @@ def matched_scores(rewards, advantages, num_generations, method, alpha, max_weig
         below = math.fsum(x * x for x in channel if x < 0)
         if above == 0:
             continue
-        if method == "dara_em":
-            weight = min(max(math.sqrt(max(0.0, strongest - below) / above), 1.0), max_weight)
-        else:
-            target = min(strongest, max_weight**2 * (above + below))
-            low, high = 1.0, 1e6
-            for _ in range(200):
-                weight = (low + high) / 2
-                if math.fsum((x + (weight - 1) * b) ** 2 for x, b in zip(channel, boost, strict=True)) < target:
-                    low = weight
-                else:
-                    high = weight
+        weight = min(max(math.sqrt(max(0.0, strongest - below) / above), 1.0), max_weight)
         for n, (x, b) in enumerate(zip(channel, boost, strict=True)):
             scores[n] += alpha[k] * (x + (weight - 1) * b)
     return scores
@@ -93,8 +83,8 @@ def aggregate(rewards, num_generations, method, alpha, max_weight=5.0, static=No
         ]
         return [row[0] for row in group_advantages(totals, num_generations, eps)[0]]
     advantages, active = group_advantages(rewards, num_generations, eps)
-    if method in ("dara_em", "dara_em_centred"):
-        scores = matched_scores(rewards, advantages, num_generations, method, alpha, max_weight)
+    if method == "dara_em":
+        scores = matched_scores(rewards, advantages, num_generations, alpha, max_weight)
         return normalize(scores, kept, eps) if lengths is None else normalize_tokens(scores, kept, lengths)
     if method == "gdpo":
         weights = [1.0] * len(alpha)

@@ -27,27 +27,6 @@ def dara_em(signals: GroupSignals, settings: MethodSettings) -> Contributions:
     )
 
 
-def dara_em_centred(signals: GroupSignals, settings: MethodSettings) -> Contributions:
-    """As `dara_em`, with the energy matched after the group means are taken off, and the cap on the gain itself.
-
-    Off its means, the amplified channel has the energy E_k + 2 v E_k⁺ + v² D_k with v = w_k - 1 and D_k the energy of
-    max(A_k, 0) off its group means. v solves this for E_ref, or for w_max² · E_k where that is smaller, so that what
-    the reward really contributes has the energy of the strongest reward, and its gain is at most w_max.
-    """
-    positive_KGB, positive_energy_K, reference = _parts(signals)
-    spread_energy_K = energy(_centred(signals, positive_KGB))
-    allowed_K = settings.max_weight**2 * signals.energy_K
-    missing_K = (torch.minimum(reference, allowed_K) - signals.energy_K).clamp(min=0)
-    # The root of D v² + 2 E⁺ v = missing, in the form that does not cancel.
-    root_K = (positive_energy_K.square() + spread_energy_K * missing_K).sqrt()
-    weights_K = torch.where(positive_energy_K > 0, 1 + missing_K / (positive_energy_K + root_K), 1.0)
-    return Contributions(
-        _amplify_centred(signals, positive_KGB, weights_K),
-        weights_K,
-        at_cap_K=(reference >= allowed_K) & (weights_K > 1),
-    )
-
-
 def _parts(signals: GroupSignals) -> tuple[Tensor, Tensor, Tensor]:
     """The positive parts of A, their energies, and E_ref."""
     positive_KGB = signals.advantages_KGB.clamp(min=0)

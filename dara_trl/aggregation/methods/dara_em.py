@@ -1,7 +1,6 @@
 """Energy-matched, re-centred asymmetric DARA: our own repair of the published asymmetric form (docs/dara_em.md)."""
 
 import torch
-from torch import Tensor
 
 from ..groups import GroupSignals, energy, per_reward
 from .base import Contributions, MethodSettings
@@ -15,33 +14,21 @@ def dara_em(signals: GroupSignals, settings: MethodSettings) -> Contributions:
     group means are taken off, has the energy E_ref exactly. Without the means no group's boost is charged to the
     other groups by the batch normalisation.
     """
-    positive_KGB, positive_energy_K, reference = _parts(signals)
+    positive_KGB = signals.advantages_KGB.clamp(min=0)
+    positive_energy_K = energy(positive_KGB)
     negative_energy_K = energy(signals.advantages_KGB.clamp(max=0))
+    reference = torch.where(signals.priorities_K > 0, signals.energy_K, 0.0).max()
     room_K = (reference - negative_energy_K).clamp(min=0)
     uncapped_K = torch.where(positive_energy_K > 0, (room_K / positive_energy_K).sqrt(), 1.0).clamp(min=1.0)
     weights_K = uncapped_K.clamp(max=settings.max_weight)
+
+    # Only the boost is centred: A has no group mean, and a weight of 1 then leaves it bit for bit.
+    mean_KB = positive_KGB.sum(dim=1) / signals.scorable_KB.clamp(min=1)
+    boost_KGB = (positive_KGB - mean_KB.unsqueeze(1)).mul_(per_reward(weights_K - 1))
+    if signals.has_nan:
+        boost_KGB.masked_fill_(signals.rewards_KGB.isnan(), 0.0)
     return Contributions(
-        _amplify_centred(signals, positive_KGB, weights_K),
-        weights_K,
+        contributions_KGB=boost_KGB.add_(signals.advantages_KGB).mul_(per_reward(signals.priorities_K)),
+        weights_K=weights_K,
         at_cap_K=(uncapped_K >= settings.max_weight) & (uncapped_K > 1),
     )
-
-
-def _parts(signals: GroupSignals) -> tuple[Tensor, Tensor, Tensor]:
-    """The positive parts of A, their energies, and E_ref."""
-    positive_KGB = signals.advantages_KGB.clamp(min=0)
-    reference = torch.where(signals.priorities_K > 0, signals.energy_K, 0.0).max()
-    return positive_KGB, energy(positive_KGB), reference
-
-
-def _centred(signals: GroupSignals, channels_KGB: Tensor) -> Tensor:
-    """Each channel less its group's mean over the rollouts to which the reward applies."""
-    mean_KB = channels_KGB.sum(dim=1) / signals.scorable_KB.clamp(min=1)
-    centred_KGB = channels_KGB - mean_KB.unsqueeze(1)
-    return centred_KGB.masked_fill_(signals.rewards_KGB.isnan(), 0.0) if signals.has_nan else centred_KGB
-
-
-def _amplify_centred(signals: GroupSignals, positive_KGB: Tensor, weights_K: Tensor) -> Tensor:
-    # Only the boost is centred: A has no group mean, and a weight of 1 then leaves it bit for bit.
-    boost_KGB = _centred(signals, positive_KGB).mul_(per_reward(weights_K - 1))
-    return boost_KGB.add_(signals.advantages_KGB).mul_(per_reward(signals.priorities_K))

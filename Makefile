@@ -6,7 +6,9 @@ OFFLINE := HF_HUB_OFFLINE=1 HF_HUB_DISABLE_TELEMETRY=1 WANDB_MODE=offline
 # torch and numpy start a thread per core in every test process otherwise.
 THREADS := OMP_NUM_THREADS=1
 
-.PHONY: help demo test test-slow test-floor bench lint format smollm2 clean
+JOBS ?= 2
+
+.PHONY: help demo test test-slow test-floor bench study study-quick lint format smollm2 clean
 
 help:
 	@echo "make demo       train the embedded policy on the CPU, offline; a table and a picture at the end"
@@ -14,6 +16,8 @@ help:
 	@echo "make test-slow  real components: the demo's policy, SmolLM2 on ToolRL data, launches"
 	@echo "make test-floor the tests against TRL on the oldest supported version"
 	@echo "make bench      aggregate against TRL's own GDPO lines"
+	@echo "make study-quick  three methods on three bases, and their report: a quarter of an hour on two cores"
+	@echo "make study      docs/study.md again: hours; goes on where it was; JOBS=2 runs at once"
 	@echo "make lint       ruff and mypy;  make format"
 
 # pip installs the versions that CI has; a user's own environment needs no constraints.
@@ -49,6 +53,10 @@ test-floor:
 
 bench: $(VENV)/.installed
 	$(PY) tests/bench_aggregate.py
+
+study study-quick: $(VENV)/.installed
+	$(OFFLINE) $(THREADS) $(PY) -m dara_trl compare examples/configs/compare/$(subst -,_,$@).yaml --jobs $(JOBS)
+	$(PY) -m dara_trl report runs/$(subst -,_,$@) --output runs/$(subst -,_,$@)/report
 
 lint: $(VENV)/.installed
 	$(PY) -m ruff check .

@@ -1,5 +1,6 @@
 """`dara-trl compare`: what a grid file means, and that runs end whole whatever kills them."""
 
+import io
 import json
 import os
 import signal
@@ -11,9 +12,12 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
+from rich.console import Console
 
 from dara_trl.cli import CommandError, main
 from dara_trl.compare.grid import load_grid
+from dara_trl.compare.runner import Job, Runner
+from dara_trl.compare.table import status_table
 from dara_trl.metrics_file import read_rows
 
 
@@ -157,6 +161,26 @@ def test_failed_runs_are_shown_and_run_again_and_finished_ones_are_not(write_gri
     path = write_grid(methods=methods, seeds=[1], arguments={"max_steps": 3, "seconds": 0.01})
     assert main(["compare", str(path)]) == 2
     assert "max_steps was 2, now 3" in capfd.readouterr().err
+
+
+def test_table_shows_rewards_densities_and_the_time_that_is_left(write_grid, monkeypatch):
+    grid = load_grid(write_grid())
+    runner = Runner(grid, jobs=2)
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    rows = [
+        {"step": step, "max_steps": 40, "loss": 0.0, "rewards/[b]fmt/mean": 0.25, "dara/density/[b]fmt": step / 40}
+        for step in range(1, 11)
+    ] + [{"step": 10, "max_steps": 40, "eval_rewards/[b]fmt/mean": 0.5}]
+    busy = Job(runner.waiting.pop(), Path(), None, 0, started=0.0, rows=rows, first_row=10.0)
+    fresh = Job(runner.waiting.pop(), Path(), None, 1, started=90.0)
+    runner.running = [busy, fresh]
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(status_table(runner))
+    text = " ".join(console.export_text().split())
+    assert "0 of 4 runs finished, 2 waiting" in text
+    assert "[b]fmt" in text
+    assert "default/dara_asym/seed2 10/40 0.25 (0.25) 5 min" in text  # 9 steps in 90 s, 30 to go
+    assert "default/gdpo/seed2 starting - (-) -" in text
 
 
 def wait_for(condition, seconds=60):

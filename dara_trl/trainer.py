@@ -13,10 +13,11 @@ from trl.trainer.utils import get_config_model_id
 from .aggregation import AggregationResult, aggregate
 from .config import DARAGRPOConfig
 from .metrics_file import VARIABLE, MetricsFileCallback
+from .resume import ResumableGRPOTrainer
 from .telemetry import SignalWarnings, batch_metrics, partial_name, unique_reward_names
 
 
-class DARAGRPOTrainer(GRPOTrainer):
+class DARAGRPOTrainer(ResumableGRPOTrainer):
     """
     [`~trl.GRPOTrainer`] in which each reward counts by how much signal it gives in the generation batch.
 
@@ -24,7 +25,8 @@ class DARAGRPOTrainer(GRPOTrainer):
     advantages by [`aggregate`] with the method named in [`DARAGRPOConfig`] (DARA: https://huggingface.co/papers/2610.00574).
     Sampling, the policy objective and everything else are TRL's. With `aggregation="grpo"` TRL's advantages stand.
 
-    Takes the arguments of [`~trl.GRPOTrainer`]; `args` is a [`DARAGRPOConfig`].
+    Takes the arguments of [`~trl.GRPOTrainer`]; `args` is a [`DARAGRPOConfig`]. A resumed run equals an uninterrupted
+    one, see [`ResumableGRPOTrainer`].
 
     Example:
 

@@ -1,0 +1,98 @@
+"""Middle floor: which checkpoint is whole, and what TRL's checkpoints leave out: the generation batch in progress.
+
+TRL reuses a generation batch over several steps (`steps_per_generation`, `num_iterations`). A checkpoint in between
+does not hold it, so a resumed run would generate a new one and differ from the uninterrupted run. Each process saves
+its part into the checkpoint; its file is also the last that is written, so it says that the checkpoint is whole.
+"""
+
+import json
+import re
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class RolloutState:
+    """Where a process stands in its generation batch: TRL's step counter, and the inputs of the steps to come."""
+
+    step: int
+    buffered_inputs: list[dict[str, Any]] | None
+
+
+def save_rollouts(folder: str | Path, state: RolloutState, rank: int, num_processes: int) -> None:
+    """Writes a process's part into a checkpoint; the file is complete or absent."""
+    path = Path(folder) / _name(rank, num_processes)
+    new = path.with_suffix(".new")
+    torch.save({"step": state.step, "buffered_inputs": state.buffered_inputs}, new)
+    new.replace(path)
+
+
+def load_rollouts(
+    folder: str | Path, rank: int, num_processes: int, device: torch.device | str = "cpu"
+) -> RolloutState | None:
+    """The part of this process, or None, with a warning, if the checkpoint has none for this number of processes."""
+    path = Path(folder) / _name(rank, num_processes)
+    if not path.exists():
+        warnings.warn(
+            f"{folder} has no generation batch in progress for process {rank} of {num_processes} (written by plain "
+            "TRL, or by another number of processes): the next step generates a new one.",
+            stacklevel=2,
+        )
+        return None
+    saved = torch.load(path, map_location=device, weights_only=True)
+    return RolloutState(saved["step"], saved["buffered_inputs"])
+
+
+def checkpoint_fault(folder: str | Path) -> str | None:
+    """Why a checkpoint is not whole, or None. A run that was killed while it saved leaves a torn one.
+
+    Of a checkpoint that plain TRL wrote, `trainer_state.json` and the random-number states are looked for: they are
+    written after the model and the optimiser.
+    """
+    folder = Path(folder)
+    try:
+        state = json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))
+        step = state["global_step"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"trainer_state.json cannot be read ({error})"
+    if (number := re.fullmatch(r"checkpoint-(\d+)", folder.name)) and int(number[1]) != step:
+        return f"trainer_state.json is of step {step}"
+    ours = [path.name for path in folder.glob("rollouts_*_of_*.pt")]
+    if ours:
+        num_processes = int(ours[0].removesuffix(".pt").rpartition("_")[2])
+        missing = [rank for rank in range(num_processes) if _name(rank, num_processes) not in ours]
+        return f"process {missing[0]} of {num_processes} had not saved its part" if missing else None
+    ranks = sorted(int(path.stem.rpartition("_")[2]) for path in folder.glob("rng_state_*.pth"))
+    if not ranks and not (folder / "rng_state.pth").exists():
+        return "no random-number state"
+    return None if ranks == list(range(len(ranks))) else "random-number states are missing"
+
+
+def newest_checkpoint(output_dir: str | Path) -> Path:
+    """The newest whole checkpoint below a training's `output_dir`; torn ones are passed over with a warning.
+
+    Raises:
+        ValueError: there is none; says what is wrong with those that are there.
+    """
+    numbered = {
+        int(match[1]): path
+        for path in Path(output_dir).glob("checkpoint-*")
+        if (match := re.fullmatch(r"checkpoint-(\d+)", path.name)) and path.is_dir()
+    }
+    faults: list[str] = []
+    for _, path in sorted(numbered.items(), reverse=True):
+        fault = checkpoint_fault(path)
+        if fault is None:
+            if faults:
+                warnings.warn(f"Passed over: {'; '.join(faults)}. Resuming from {path}.", stacklevel=2)
+            return path
+        faults.append(f"{path} is not whole: {fault}")
+    raise ValueError(f"No checkpoint to resume from in {output_dir}. {'; '.join(faults)}".rstrip())
+
+
+def _name(rank: int, num_processes: int) -> str:
+    return f"rollouts_{rank}_of_{num_processes}.pt"

@@ -1,0 +1,109 @@
+"""Checkpoints: a torn one is never resumed from, and a resumed run equals one that was never interrupted."""
+
+import shutil
+import warnings
+
+import pytest
+import torch
+from rollouts import count_a, prompts, rare, run
+
+from dara_trl.checkpoints import RolloutState, checkpoint_fault, load_rollouts, newest_checkpoint, save_rollouts
+
+
+SAVE = {"save_strategy": "steps", "max_steps": 6, "save_only_model": False}
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        {},
+        {"num_iterations": 2},
+        {"steps_per_generation": 3},
+        {"gradient_accumulation_steps": 2, "steps_per_generation": 4, "num_iterations": 2},
+        {"gradient_accumulation_steps": 2, "num_iterations": 2, "aggregation": "grpo"},
+    ],
+    ids=lambda batches: "-".join(batches) or "plain",
+)
+@pytest.mark.parametrize("save_steps", [2, 3, 5])
+def test_resumed_run_is_bitwise_the_uninterrupted_one(tiny_model, tmp_path, batches, save_steps):
+    whole = run(tiny_model, tmp_path, [count_a, rare], **SAVE, save_steps=save_steps, **batches)
+    for later in tmp_path.glob("checkpoint-*"):
+        if later.name != f"checkpoint-{save_steps}":
+            shutil.rmtree(later)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        again = run(
+            tiny_model,
+            tmp_path,
+            [count_a, rare],
+            **SAVE,
+            save_steps=save_steps,
+            **batches,
+            resume_from_checkpoint=True,
+        )
+    assert again.state.global_step == 6
+    steps = [row for row in whole.state.log_history if "loss" in row]
+    resumed = [row for row in again.state.log_history if "loss" in row]
+    assert [row["step"] for row in resumed] == list(range(1, 7))
+    timeless = [{key: value for key, value in row.items() if key != "step_time"} for row in (*steps, *resumed)]
+    assert timeless[:6] == timeless[6:]
+    for one, other in zip(whole.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.fixture
+def checkpoints(tiny_model, tmp_path):
+    run(tiny_model, tmp_path, [count_a], **SAVE, save_steps=2, num_iterations=4)
+    return tmp_path
+
+
+def test_newest_whole_checkpoint(checkpoints):
+    assert newest_checkpoint(checkpoints).name == "checkpoint-6"
+    (checkpoints / "checkpoint-6" / "rollouts_0_of_1.pt").rename(checkpoints / "kept")
+    # As plain TRL writes it: then the random-number state is what is looked for.
+    assert checkpoint_fault(checkpoints / "checkpoint-6") is None
+    (checkpoints / "checkpoint-6" / "rng_state.pth").unlink()
+    with pytest.warns(UserWarning, match=r"checkpoint-6 is not whole: no random-number state. Resuming from .*-4"):
+        assert newest_checkpoint(checkpoints).name == "checkpoint-4"
+    (checkpoints / "checkpoint-4" / "trainer_state.json").write_text('{"global_st')
+    (checkpoints / "checkpoint-2" / "trainer_state.json").write_text('{"global_step": 4}')
+    with pytest.raises(
+        ValueError, match=r"No checkpoint to resume.*-6.*-4 is not whole: trainer_state.*-2.*of step 4"
+    ):
+        newest_checkpoint(checkpoints)
+
+
+@pytest.mark.parametrize(
+    ("files", "fault"),
+    [
+        (["rng_state_0.pth", "rng_state_1.pth"], None),
+        (["rng_state_1.pth"], "random-number states are missing"),
+        (["rollouts_0_of_2.pt", "rng_state_0.pth", "rng_state_1.pth"], "process 1 of 2 had not saved its part"),
+        (["rollouts_0_of_2.pt", "rollouts_1_of_2.pt"], None),
+        (["rollouts_0_of_2.pt", "rollouts_1_of_2.new"], "process 1 of 2 had not saved its part"),
+    ],
+)
+def test_every_process_must_have_saved(tmp_path, files, fault):
+    for name in ["trainer_state.json", *files]:
+        (tmp_path / name).write_text('{"global_step": 1}')
+    assert checkpoint_fault(tmp_path) == fault
+
+
+def test_no_checkpoint_at_all(tmp_path):
+    with pytest.raises(ValueError, match="No checkpoint to resume from in"):
+        newest_checkpoint(tmp_path)
+
+
+def test_rollouts_survive_a_round_trip_and_another_number_of_processes_is_said(tmp_path):
+    state = RolloutState(3, [{"ids": torch.arange(4), "none": None, "rows": [[1, 2]], "share": 0.5}])
+    save_rollouts(tmp_path, state, 1, 2)
+    loaded = load_rollouts(tmp_path, 1, 2)
+    assert (loaded.step, loaded.buffered_inputs[0]["rows"]) == (3, [[1, 2]])
+    assert torch.equal(loaded.buffered_inputs[0]["ids"], torch.arange(4))
+    with pytest.warns(UserWarning, match="no generation batch in progress for process 0 of 1"):
+        assert load_rollouts(tmp_path, 0, 1) is None
+
+
+def test_model_only_checkpoints_have_no_rollouts(tiny_model, tmp_path):
+    run(tiny_model, tmp_path, [count_a], prompts(), **{**SAVE, "save_only_model": True, "max_steps": 2}, save_steps=2)
+    assert not list(tmp_path.glob("checkpoint-2/rollouts*"))

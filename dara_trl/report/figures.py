@@ -270,7 +270,7 @@ def _fill(axes: "Axes", panel: _Panel, labels: Sequence[str], look: dict[str, An
             axes.fill_between(steps, low, high, color=drawn["color"], alpha=0.16, linewidth=0)
         marker = "o" if panel.dots or len(steps) == 1 else None
         # Curves that lie on one another stay visible: the later ones are narrower.
-        width = 1.7 if not panel.nested else 3.4 - 2.2 * i / max(1, len(panel.curves) - 1)
+        width = 1.7 if not panel.nested else 2.6 - 1.4 * i / max(1, len(panel.curves) - 1)
         axes.plot(steps, middle, linewidth=width, marker=marker, markersize=3.5, zorder=3 + 0.01 * i, **drawn)
     for y, text in panel.lines:
         axes.axhline(y, color=look["ink"], linewidth=1, linestyle=(0, (4, 3)), zorder=2)

@@ -3,7 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .results import LAST_VALUES, RULES, Comparison, RuleTable, Setting, ThresholdTable, ValuesTable
+from .results import (
+    LAST_VALUES,
+    RULES,
+    Comparison,
+    RuleTable,
+    Setting,
+    StepsRow,
+    ThresholdTable,
+    ValuesRow,
+    ValuesTable,
+)
 from .thresholds import Reached
 
 
@@ -55,18 +65,39 @@ def difference(comparison: Comparison) -> str:
     return f"{signed(comparison.median_difference)}{ends}{dagger}"
 
 
-def verdict(comparison: Comparison, less: str, more: str) -> str:
-    """What the test allows to say; a difference is claimed from p < 0.05 on only."""
-    if comparison.p is None:
-        return "no test with one pair, so no difference is claimed"
-    p = p_value(comparison)
-    p = f"p {p}" if p.startswith("<") else f"p = {p}"
-    pairs = f"{comparison.pairs} pairs"
-    if comparison.p < SIGNIFICANT:
-        return f"{less if comparison.mean_difference < 0 else more} ({p}, {pairs})"
-    if comparison.smallest_p is not None and comparison.smallest_p >= SIGNIFICANT:
-        return f"no difference shown ({p}; {pairs} cannot give less than {comparison.smallest_p:.2g})"
-    return f"no difference shown ({p}, {pairs})"
+def _p(comparison: Comparison) -> str:
+    shown = p_value(comparison)
+    return f"p {shown}" if shown.startswith("<") else f"p = {shown}"
+
+
+def verdicts(rows: Sequence[StepsRow | ValuesRow], baseline: str | None, less: str, more: str) -> tuple[str, ...]:
+    """What the test allows to say of each method; a difference is claimed from p < 0.05 on only."""
+    shown, not_shown, untested = [], [], []
+    for row in rows:
+        comparison = row.comparison
+        if comparison is None:
+            continue
+        with_ratio = comparison.ratio is not None
+        size = f"ratio {ratio(comparison)}" if with_ratio else f"difference {difference(comparison)}"
+        if comparison.p is None:
+            untested.append(f"{row.label} ({size})")
+        elif comparison.p < SIGNIFICANT:
+            direction = less if comparison.mean_difference < 0 else more
+            shown.append(
+                f"{row.label}: {direction} than {baseline}, {size}, {_p(comparison)}, {comparison.pairs} pairs"
+            )
+        else:
+            least = comparison.smallest_p or 0.0
+            limit = f", {comparison.pairs} pairs cannot give less than {least:.2g}" if least >= SIGNIFICANT else ""
+            not_shown.append(f"{row.label} ({size}, {_p(comparison)}{limit})")
+    items = [text + "." for text in shown]
+    if not_shown:
+        items.append(f"No difference to {baseline} shown: {listed(not_shown)}.")
+    if untested:
+        items.append(f"Not tested, fewer than two pairs with {baseline}: {listed(untested)}.")
+    if any(row.comparison is not None and row.comparison.censored for row in rows):
+        items.append("†: with runs that did not reach it, each counted as one step after its last.")
+    return tuple(items)
 
 
 def findings(setting: Setting) -> list[Finding]:
@@ -95,26 +126,14 @@ def _threshold_finding(table: ThresholdTable, rule: RuleTable, baseline: str | N
         head += f"; then {listed(others)}." if others else "."
         if missed:
             head += f" Not reached: {listed([f'{row.label} ({row.result})' for row in missed])}."
-    items = []
-    for row in rule.rows:
-        if (comparison := row.comparison) is not None:
-            times = f"{ratio(comparison)} times the steps of {baseline}, " if comparison.ratio is not None else ""
-            text = f"{row.label}: {times}{verdict(comparison, 'fewer steps', 'more steps')}"
-            if comparison.censored:
-                text += f"; † {comparison.censored} of {2 * comparison.pairs} runs not there, counted as last step + 1"
-            items.append(text + ".")
-    return Finding(head, tuple(items))
+    return Finding(head, verdicts(rule.rows, baseline, "fewer steps", "more steps"))
 
 
 def _values_finding(table: ValuesTable, baseline: str | None) -> Finding:
     span_text = "last evaluation" if table.which == "held-out" else f"mean of the last {LAST_VALUES} training steps"
     medians = listed([f"{row.label} {number(row.median)}" for row in table.rows])
-    items = [
-        f"{row.label}: {difference(row.comparison)} to {baseline}, {verdict(row.comparison, 'lower', 'higher')}."
-        for row in table.rows
-        if row.comparison is not None
-    ]
-    return Finding(f"{table.reward} at the end ({span_text}): {medians}.", tuple(items))
+    head = f"{table.reward} at the end ({span_text}): {medians}."
+    return Finding(head, verdicts(table.rows, baseline, "lower", "higher"))
 
 
 def listed(items: Sequence[str]) -> str:

@@ -2,7 +2,6 @@
 
 import io
 import re
-import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -203,6 +202,7 @@ def _columns(panels: Sequence[_Panel]) -> int:
 
 def _render(setting: Setting, panels: Sequence[_Panel], theme: str) -> dict[str, bytes]:
     import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     look = THEMES[theme]
@@ -242,11 +242,13 @@ def _render(setting: Setting, panels: Sequence[_Panel], theme: str) -> dict[str,
         for axes in grid.flat[len(panels) :]:
             axes.remove()
         _legend(figure, setting, panels, look)
+        FigureCanvasAgg(figure)
+        figure.draw_without_rendering()  # finds the layout, once for both formats
+        figure.set_layout_engine("none")
         files = {}
         for form, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
             buffer = io.BytesIO()
             figure.savefig(buffer, format=form, dpi=200, metadata=metadata)
-            figure.set_layout_engine("none")  # found once, kept for the second format
             files[form] = buffer.getvalue()
     return files
 
@@ -336,7 +338,7 @@ def _shown(name: str, width: int = 44) -> str:
 
 def file_stem(setting: str, figure: str, taken: set[str]) -> str:
     """A file name that no other figure has, with nothing in it that a path could be made of."""
-    slug = textwrap.shorten(re.sub(r"[^A-Za-z0-9]+", "_", setting), 200).strip("_")[:60] or "setting"
+    slug = re.sub(r"[^A-Za-z0-9]+", "_", setting).strip("_")[:60] or "setting"
     stem, i = f"{slug}-{figure}", 2
     while stem.lower() in taken:
         stem, i = f"{slug}_{i}-{figure}", i + 1

@@ -96,8 +96,7 @@ def read_jsonl(path: Path) -> Log:
         bad.pop()
     if bad:
         notes.append(f"{len(bad)} unreadable lines were skipped, the first is line {bad[0]}")
-    ours = any(KEPT.fullmatch(key.removeprefix("train/")) and "/pi_" not in key for item in raw[:3] for key in item)
-    verl = not ours and any(key.startswith("critic/") or key == "data" for item in raw for key in item)
+    verl = any(key.startswith("critic/") or isinstance(item.get("data"), dict) for item in raw for key in item)
     return Log("verl metrics.jsonl" if verl else "metrics.jsonl", _rows(raw), notes=tuple(notes))
 
 

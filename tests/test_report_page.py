@@ -60,7 +60,7 @@ def test_page_needs_no_network(page):
 def test_page_says_what_was_found(page):
     text = html.unescape(re.sub(r"<[^>]+>", " ", page))
     assert "format ≥ 0.8, median rule: dara_asym first, at step 5; then gdpo 9." in text
-    assert "Not tested, fewer than two pairs with gdpo: dara_asym (ratio 0.444)." in text
+    assert "Not tested, fewer than two pairs with gdpo: dara_asym, ratio 0.444." in text
     assert "left out for want of a pair: dara_asym 1, dara_asym 2" in text
     assert "0123456789ab  with uncommitted changes" in text
     assert "trl 1.16.0" in text
@@ -108,6 +108,15 @@ def test_the_same_input_gives_the_same_bytes(tmp_path, capsys):
     paths = [path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*") if path.is_file()]
     assert len(paths) == 5
     assert all((tmp_path / "one" / path).read_bytes() == (tmp_path / "two" / path).read_bytes() for path in paths)
+
+
+def test_long_runs_make_no_heavy_page(tmp_path, capsys):
+    for seed in range(2):
+        logged = [{"step": step, "rewards/r/mean": step % 97 / 100} for step in range(1, 5001)]
+        write_run(tmp_path / "runs", "gdpo", seed, logged, thresholds={"r": 0.96})
+    _, out, _ = report(capsys, tmp_path / "runs", "--output", tmp_path / "out")
+    assert re.search(r"median +gdpo +2 +96 ", out)  # the table is of every step
+    assert (tmp_path / "out" / "report.html").stat().st_size < 400_000
 
 
 def test_hostile_names_are_text(tmp_path, capsys):
@@ -203,6 +212,13 @@ def test_bad_options_are_errors_without_a_page(made, tmp_path, capsys):
     assert report(capsys, made / "runs", "--output", tmp_path / "file")[0] == 2
     with pytest.raises(SystemExit):
         main(["report", str(made / "runs"), "--window", "0"])
+
+
+def test_what_to_install_is_said(made, capsys, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "matplotlib" else object())
+    status, _, err = report(capsys, made / "runs")
+    assert status == 2
+    assert "matplotlib missing; pip install 'dara-trl[report]'" in err
 
 
 def test_calibrated_ratio_is_to_the_largest_of_each_step(tmp_path):

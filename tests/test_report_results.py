@@ -48,7 +48,7 @@ def test_three_seeds_all_faster(tmp_path):
     assert 4 / 15 <= low <= 5 / 11 <= high <= 6 / 10
     text = " ".join(words.findings(setting)[0].items)
     assert "No difference to gdpo shown" in text
-    assert "3 pairs cannot give less than 0.25" in text
+    assert "3 pairs cannot give a p below 0.25" in text
     assert "fewer" not in text
 
 
@@ -124,7 +124,7 @@ def test_one_pair_has_no_p(tmp_path):
     comparison = table(setting, "median")["dara"].comparison
     assert (comparison.p, comparison.ratio_interval, comparison.ratio) == (None, None, 0.4)
     assert table(setting, "median")["dara"].interval is None
-    assert "Not tested, fewer than two pairs with gdpo: dara (ratio 0.4)." in words.findings(setting)[0].items
+    assert "Not tested, fewer than two pairs with gdpo: dara, ratio 0.4." in words.findings(setting)[0].items
 
 
 def test_settings_are_apart(tmp_path):

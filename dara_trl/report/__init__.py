@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    missing = [name for name in ("jinja2", "matplotlib", "numpy", "rich") if not _importable(name)]
+    missing = [name for name in ("jinja2", "matplotlib", "rich") if not _importable(name)]
     if missing:
         raise CommandError(f"{', '.join(missing)} missing; pip install 'dara-trl[report]'")
     options = Options(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DEFAULT_CAP = 5.0  # aggregation_max_weight
+MOST_POINTS = 600  # a curve; more would only make the page heavy
 
 # Okabe and Ito's colours, which colour-blind readers tell apart; the yellow is darkened for a light ground. A second
 # round of methods is dashed.
@@ -235,13 +236,16 @@ def _render(setting: Setting, panels: Sequence[_Panel], theme: str) -> dict[str,
     with matplotlib.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         width = {1: 5.4, 2: 8.2}.get(columns, 10.6)
-        figure = Figure(figsize=(width, 2.75 * rows + 0.55), layout="constrained")
+        labels = [label for label in setting.groups if any(label in panel.curves for panel in panels)]
+        in_a_row = _legend_columns(labels, width)
+        height = 2.75 * rows + 0.35 + 0.2 * -(-len(labels) // in_a_row)
+        figure = Figure(figsize=(width, height), layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False)
         for axes, panel in zip(grid.flat, panels, strict=False):
             _fill(axes, panel, list(setting.groups), look)
         for axes in grid.flat[len(panels) :]:
             axes.remove()
-        _legend(figure, setting, panels, look)
+        _legend(figure, list(setting.groups), labels, in_a_row, look)
         FigureCanvasAgg(figure)
         figure.draw_without_rendering()  # finds the layout, once for both formats
         figure.set_layout_engine("none")
@@ -266,6 +270,7 @@ def _fill(axes: "Axes", panel: _Panel, labels: Sequence[str], look: dict[str, An
         steps, values = common_steps(curves)
         if not steps:
             continue
+        steps, values = _thinned(steps), np.take(values, _thinned(range(len(steps))), axis=1)
         drawn = style(labels, label, look)
         low, middle, high = np.percentile(values, [25, 50, 75], axis=0)
         if len(curves) > 1:
@@ -292,9 +297,15 @@ def _fill(axes: "Axes", panel: _Panel, labels: Sequence[str], look: dict[str, An
     axes.set_xlabel("step")
     axes.set_ylabel(panel.ylabel)
     axes.set_ylim(*panel.ylim)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10]))
     axes.grid(axis="y")
     axes.set_axisbelow(True)
+
+
+def _thinned(items: Sequence[int]) -> list[int]:
+    if len(items) <= MOST_POINTS:
+        return list(items)
+    return [items[i] for i in np.linspace(0, len(items) - 1, MOST_POINTS).round().astype(int)]
 
 
 def _mark_cap(axes: "Axes", panel: _Panel, labels: Sequence[str], look: dict[str, Any]) -> None:
@@ -303,7 +314,8 @@ def _mark_cap(axes: "Axes", panel: _Panel, labels: Sequence[str], look: dict[str
     if not marked or not panel.lines:
         return
     cap = max(y for y, _ in panel.lines)
-    for row, (label, steps) in enumerate(marked.items()):
+    for row, (label, every) in enumerate(marked.items()):
+        steps = _thinned(every)
         axes.plot(
             steps,
             [cap * (1.08 + 0.055 * row)] * len(steps),
@@ -317,13 +329,19 @@ def _mark_cap(axes: "Axes", panel: _Panel, labels: Sequence[str], look: dict[str
     axes.set_yticks([tick for tick in axes.get_yticks() if tick <= cap])
 
 
-def _legend(figure: "Figure", setting: Setting, panels: Sequence[_Panel], look: dict[str, Any]) -> None:
+def _legend_columns(labels: Sequence[str], width: float) -> int:
+    """As many as fit, in rows of the same length."""
+    longest = max(len(_shown(label, 32)) for label in labels)
+    fit = max(1, min(len(labels), int(width * 13 / (longest + 7))))
+    return -(-len(labels) // -(-len(labels) // fit))
+
+
+def _legend(
+    figure: "Figure", groups: Sequence[str], labels: Sequence[str], columns: int, look: dict[str, Any]
+) -> None:
     from matplotlib.lines import Line2D
 
-    labels = [label for label in setting.groups if any(label in panel.curves for panel in panels)]
-    handles = [Line2D([], [], linewidth=2, **style(list(setting.groups), label, look)) for label in labels]
-    longest = max(len(_shown(label, 32)) for label in labels)
-    columns = max(1, min(len(labels), int(figure.get_figwidth() * 11 / (longest + 7))))
+    handles = [Line2D([], [], linewidth=2, **style(groups, label, look)) for label in labels]
     # Placeholders first: matplotlib leaves out a label that begins with an underscore.
     legend = figure.legend(handles, ["x"] * len(labels), loc="outside upper left", ncols=columns, frameon=False)
     for text, label in zip(legend.get_texts(), labels, strict=True):

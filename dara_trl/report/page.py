@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import _version
 from . import statistics, words
-from .figures import Drawn
+from .figures import MOST_POINTS, Drawn
 from .results import LAST_VALUES, RULES, Options, Setting
 from .thresholds import TOLERANCE
 
@@ -129,9 +129,10 @@ def definitions(options: Options) -> list[tuple[str, str]]:
         (
             "Difference, ratio and p",
             "Against the baseline, over the seeds that both have in the same setting. Both runs of a pair are cut at "
-            "the last step that both logged, and a threshold not reached until then counts as one step more (†). The "
-            "difference is the median of the paired differences, negative for fewer steps or a lower value. The ratio "
-            "is of the two medians; “<” or “>” says that a median was not reached, so that the ratio is a bound. By "
+            "the last step that both logged (for the median rule's ratio, all runs at the last step that all logged), "
+            "and a threshold not reached until then counts as one step more (†). The difference is the median of the "
+            "paired differences, negative for fewer steps or a lower value. The ratio is of the two medians; “<” or "
+            "“>” says that a median was not reached, so that the ratio is a bound. By "
             "the lasting rule it is no bound, since the log may have ended before the stay did. p is of the two-sided "
             f"sign-flip permutation test on the mean paired difference: all flips to {statistics.EXACT_UP_TO} pairs, "
             f"{statistics.FLIPS:,} random ones (Monte Carlo, fixed seed) beyond. n pairs cannot give a p below "
@@ -144,5 +145,9 @@ def definitions(options: Options) -> list[tuple[str, str]]:
             "the squared group advantages; relative to the strongest reward before any weight, and relative to the "
             "largest contribution after weight and priority. Weight: what the method multiplies a reward's advantages "
             "with, at most the cap.",
+        ),
+        (
+            "Figures",
+            f"Curves of more than {MOST_POINTS} steps are drawn through evenly spaced ones of them. The tables use all.",
         ),
     ]

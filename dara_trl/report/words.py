@@ -72,7 +72,8 @@ def _p(comparison: Comparison) -> str:
 
 def verdicts(rows: Sequence[StepsRow | ValuesRow], baseline: str | None, less: str, more: str) -> tuple[str, ...]:
     """What the test allows to say of each method; a difference is claimed from p < 0.05 on only."""
-    shown, not_shown, untested = [], [], []
+    shown: list[str] = []
+    not_shown: dict[str, list[str]] = {}
     for row in rows:
         comparison = row.comparison
         if comparison is None:
@@ -80,21 +81,21 @@ def verdicts(rows: Sequence[StepsRow | ValuesRow], baseline: str | None, less: s
         with_ratio = comparison.ratio is not None
         size = f"ratio {ratio(comparison)}" if with_ratio else f"difference {difference(comparison)}"
         if comparison.p is None:
-            untested.append(f"{row.label} ({size})")
+            reason = f"Not tested, fewer than two pairs with {baseline}"
+            not_shown.setdefault(reason, []).append(f"{row.label}, {size}")
         elif comparison.p < SIGNIFICANT:
             direction = less if comparison.mean_difference < 0 else more
             shown.append(
-                f"{row.label}: {direction} than {baseline}, {size}, {_p(comparison)}, {comparison.pairs} pairs"
+                f"{row.label}: {direction} than {baseline}, {size}, {_p(comparison)}, {comparison.pairs} pairs."
             )
+        elif comparison.smallest_p is not None and comparison.smallest_p >= SIGNIFICANT:
+            limit = f"{comparison.pairs} pairs cannot give a p below {comparison.smallest_p:.2g}"
+            reason = f"No difference to {baseline} shown ({limit})"
+            not_shown.setdefault(reason, []).append(f"{row.label}, {size}")
         else:
-            least = comparison.smallest_p or 0.0
-            limit = f", {comparison.pairs} pairs cannot give less than {least:.2g}" if least >= SIGNIFICANT else ""
-            not_shown.append(f"{row.label} ({size}, {_p(comparison)}{limit})")
-    items = [text + "." for text in shown]
-    if not_shown:
-        items.append(f"No difference to {baseline} shown: {listed(not_shown)}.")
-    if untested:
-        items.append(f"Not tested, fewer than two pairs with {baseline}: {listed(untested)}.")
+            reason = f"No difference to {baseline} shown ({comparison.pairs} pairs)"
+            not_shown.setdefault(reason, []).append(f"{row.label}, {size}, {_p(comparison)}")
+    items = shown + [f"{reason}: {'; '.join(those)}." for reason, those in not_shown.items()]
     if any(row.comparison is not None and row.comparison.censored for row in rows):
         items.append("†: with runs that did not reach it, each counted as one step after its last.")
     return tuple(items)

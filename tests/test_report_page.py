@@ -222,10 +222,15 @@ def test_what_to_install_is_said(made, capsys, monkeypatch):
 
 
 def test_calibrated_ratio_is_to_the_largest_of_each_step(tmp_path):
-    write_run(tmp_path, "gdpo", 0, rows([0.1, 0.2]), config={"aggregation_max_weight": 3})
+    energies = {"a": [1.0, 8.0, 0.0, None], "b": [2.0, 4.0, 0.0, 3.0]}
+    logged = [
+        {"step": i + 1, "rewards/a/mean": 0.0, **{f"dara/calibrated_energy/{k}": v[i] for k, v in energies.items()}}
+        for i in range(4)
+    ]
+    write_run(tmp_path, "gdpo", 0, logged, config={"aggregation_max_weight": 3})
     ((run,), _) = load_runs([str(tmp_path)])
-    assert calibrated_ratio(run, "format") == ([1, 2], [0.5, 0.5])
-    assert calibrated_ratio(run, "other") == ([1, 2], [1.0, 1.0])
+    assert calibrated_ratio(run, "a") == ([1, 2], [0.5, 1.0])
+    assert calibrated_ratio(run, "b") == ([1, 2, 4], [1.0, 0.5, 1.0])  # without any energy there is no ratio
     assert cap_of(run) == 3.0
 
 

@@ -86,6 +86,13 @@ def test_censored_runs_stay_in(tmp_path):
     assert "Not reached: dara (> 20)" in words.findings(setting)[0].head
 
 
+def test_a_ratio_to_a_run_that_is_not_there_is_a_bound_but_for_the_lasting_rule(tmp_path):
+    never = table(paired(tmp_path / "never", [4], [99], length=40), "smoothed")["dara"].comparison
+    assert (never.bound, never.ratio) == ("<", 6 / 41)
+    lasting = table(paired(tmp_path / "lasting", [4], [99], length=40), "lasting")["dara"].comparison
+    assert (lasting.bound, lasting.ratio, lasting.censored) == ("", 12 / 41, 1)
+
+
 def test_even_number_with_one_censored_middle_value(tmp_path):
     (setting,) = study(tmp_path, ("gdpo", 0, rising(6, 20)), ("gdpo", 1, rising(99, 20)))
     assert table(setting, "smoothed")["gdpo"].result == Reached(8, reached=False)  # more than the lower middle one
@@ -99,7 +106,24 @@ def test_runs_of_different_length_are_cut_at_the_common_step(tmp_path):
     # Seed 0: neither is there at step 20. Seed 1: 7 against 11.
     assert comparison.median_difference == pytest.approx((0 + 7 - 11) / 2)
     assert comparison.censored == 2
+    # The median over gdpo's seeds is there at step 30, after dara's log: no ratio.
+    assert table(setting, "median")["gdpo"].result == Reached(30)
+    assert table(setting, "median")["dara"].comparison.ratio is None
     assert any("end at different steps: gdpo 40, dara 20" in note for note in setting.notes)
+
+
+def test_the_median_over_runs_of_different_length_is_known_to_the_shortest(tmp_path):
+    runs = [
+        ("gdpo", 0, rising(30, 40)),
+        ("gdpo", 1, rising(30, 40)),
+        ("dara", 0, rising(5, 20)),
+        ("dara", 1, rising(99)),
+    ]
+    (setting,) = study(tmp_path, *runs)
+    assert table(setting, "median")["dara"].result == Reached(20, reached=False)
+    (setting,) = study(tmp_path, ("dara", 1, rising(7)))
+    comparison = table(setting, "median")["dara"].comparison
+    assert (comparison.bound, comparison.ratio) == ("<", 7 / 21)  # all four are cut at step 20
 
 
 def test_lasting_step_is_found_again_in_the_cut_log(tmp_path):

@@ -148,6 +148,6 @@ def definitions(options: Options) -> list[tuple[str, str]]:
         ),
         (
             "Figures",
-            f"Curves of more than {MOST_POINTS} steps are drawn through evenly spaced ones of them. The tables use all.",
+            f"Curves of more than {MOST_POINTS} steps are drawn through evenly spaced ones. The tables use all steps.",
         ),
     ]

@@ -123,7 +123,7 @@ def test_hostile_names_are_text(tmp_path, capsys):
     for seed in (0, 1):
         for i, method in enumerate((HOSTILE, "_hidden", "long" * 500)):
             more = {"setting": f"../{HOSTILE}", "thresholds": {HOSTILE: 0.8}, "baseline": HOSTILE}
-            logged = rows(rising(3, 5), reward=HOSTILE)
+            logged = [{"step": step, f"rewards/{HOSTILE}/mean": step / 3} for step in range(1, 6)]
             write_run(tmp_path / "runs", method, seed, logged, folder=f"{i}/{seed}", **more)
     before = {path for path in tmp_path.rglob("*") if "runs" not in path.parts}
     status, out, _ = report(capsys, tmp_path / "runs", "--output", tmp_path / "deep" / "out")
@@ -137,7 +137,7 @@ def test_hostile_names_are_text(tmp_path, capsys):
     new = {path for path in tmp_path.rglob("*") if "runs" not in path.parts} - before
     assert all((tmp_path / "deep") in (path, *path.parents) for path in new)
     figures = list((tmp_path / "deep" / "out" / "figures").iterdir())
-    assert len(figures) == 4 * 2 * 2
+    assert len(figures) == 4  # rewards only
     assert all(re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", path.name) for path in figures)
     for path in figures:
         if path.suffix == ".svg":

@@ -222,7 +222,7 @@ def test_sentences():
 
     one, two, three = sentences([[(0, 0), (1, 1)]] * 4 + [[(0, 0), (1, 0)]] * 36)
     assert "a supplies the most signal" in one
-    assert "b in 10 %, with 0.1 times its energy and is starved" in one
+    assert "b in 10 %, with 0.1 times its energy: starved" in one
     assert "hides nothing" in two
     assert "no two rewards pull" in two
     assert three == "DARA would give the weights a 1, b 3.2: worth trying here."

@@ -98,7 +98,7 @@ def test_the_same_input_gives_the_same_bytes(tmp_path, capsys):
     command = [
         sys.executable,
         "-m",
-        "dara_trl.cli",
+        "dara_trl",
         "report",
         str(tmp_path / "runs"),
         "--output",

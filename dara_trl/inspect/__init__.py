@@ -93,8 +93,8 @@ def _finished(inspection: Inspection) -> Inspection:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the subcommand."""
     parser.epilog = (
-        "TRL logs completions with log_completions=True, in the run's output_dir. An evaluation overwrites the file of "
-        "its step with its own rows: leave those files out."
+        "TRL logs completions with log_completions=True, in the run's output_dir. An evaluation overwrites the file "
+        "of its step with its own rows: leave those files out."
     )
     parser.add_argument("paths", nargs="+", metavar="PATH", help="parquet files, or the run's folder")
     parser.add_argument("--rewards", nargs="+", metavar="NAME", help="columns that are rewards (default: numbers)")

@@ -92,7 +92,7 @@ class Inspection:
     """What the completions of a run say about its rewards.
 
     Attributes:
-        method, max_weight, reward_weights: what the weights were computed with; reward_weights has one for each reward.
+        method, max_weight, reward_weights: what the weights were computed with; one reward weight for each reward.
         num_generations: rollouts of a group; `num_generations_inferred` from the prompts, or given.
         batches: each generation batch once, by step.
         groups, rollouts: in all batches.

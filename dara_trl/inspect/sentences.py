@@ -32,7 +32,7 @@ def _other(figures: RewardFigures) -> str:
     name = shown(figures.name)
     if figures.density == 0:
         return f"{name} never does and supplies none"
-    starved = " and is starved" if round(figures.energy_ratio, 2) < STARVED else ""
+    starved = ": starved" if round(figures.energy_ratio, 2) < STARVED else ""
     return f"{name} in {percent(figures.density)}, with {figures.energy_ratio:.2g} times its energy{starved}"
 
 

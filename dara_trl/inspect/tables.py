@@ -28,7 +28,7 @@ LARGEST = 1e30  # larger rewards overflow the float32 in which TRL computes
 
 
 class InspectError(ValueError):
-    """The completions cannot be worked with; the message names the file and the column and says what would be right."""
+    """The completions cannot be worked with; the message names file and column and says what would be right."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,9 @@ def frame_tables(
         names = [
             str(name)
             for name, dtype in frame.dtypes.items()
-            if name not in TABLE_COLUMNS and pd.api.types.is_numeric_dtype(dtype) and dtype != bool
+            if name not in TABLE_COLUMNS
+            and pd.api.types.is_numeric_dtype(dtype)
+            and not pd.api.types.is_bool_dtype(dtype)
         ]
     else:
         names = list(rewards)

@@ -30,28 +30,6 @@ def dara_weights(active, max_weight):
     return [min(max_weight, math.sqrt(top / d)) if d > 0 else 1.0 for d in density]
 
 
-def matched_scores(rewards, advantages, num_generations, alpha, max_weight):
-    """S of dara_em, channel by channel."""
-    num_rewards = len(alpha)
-    channels = [[row[k] for row in advantages] for k in range(num_rewards)]
-    strongest = max(math.fsum(x * x for x in channel) for channel in channels)
-    scores = [0.0] * len(rewards)
-    for k, channel in enumerate(channels):
-        boost = [0.0] * len(channel)
-        for start in range(0, len(channel), num_generations):
-            scored = [n for n in range(start, start + num_generations) if rewards[n][k] is not None]
-            for n in scored:
-                boost[n] = max(channel[n], 0.0) - math.fsum(max(channel[m], 0.0) for m in scored) / len(scored)
-        above = math.fsum(x * x for x in channel if x > 0)
-        below = math.fsum(x * x for x in channel if x < 0)
-        if above == 0:
-            continue
-        weight = min(max(math.sqrt(max(0.0, strongest - below) / above), 1.0), max_weight)
-        for n, (x, b) in enumerate(zip(channel, boost, strict=True)):
-            scores[n] += alpha[k] * (x + (weight - 1) * b)
-    return scores
-
-
 def normalize(scores, kept, eps):
     values = [s for s, keep in zip(scores, kept, strict=True) if keep]
     if len(values) < 2 or len(set(values)) < 2:
@@ -83,9 +61,6 @@ def aggregate(rewards, num_generations, method, alpha, max_weight=5.0, static=No
         ]
         return [row[0] for row in group_advantages(totals, num_generations, eps)[0]]
     advantages, active = group_advantages(rewards, num_generations, eps)
-    if method == "dara_em":
-        scores = matched_scores(rewards, advantages, num_generations, alpha, max_weight)
-        return normalize(scores, kept, eps) if lengths is None else normalize_tokens(scores, kept, lengths)
     if method == "gdpo":
         weights = [1.0] * len(alpha)
     else:

@@ -9,6 +9,7 @@ import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_rewards import random_rewards, tensor
 
 from dara_trl import METHODS, aggregate
 from dara_trl.aggregation import Contributions
@@ -19,23 +20,6 @@ STATIC = [1.0, 5.0, 2.0, 3.0]
 
 def options(method: str, num_rewards: int) -> dict:
     return {"static_weights": STATIC[:num_rewards]} if method.startswith("static") else {}
-
-
-def random_rewards(rng: random.Random, groups: int, size: int, num_rewards: int, none_rate: float) -> list[list]:
-    kinds = [
-        lambda: float(rng.random() < 0.2),
-        lambda: rng.choice([-3.0, -0.5, 0.75, 3.0]),
-        lambda: rng.gauss(0, 1),
-        lambda: 0.3,
-    ]
-    return [
-        [None if rng.random() < none_rate else kinds[k % 4]() for k in range(num_rewards)]
-        for _ in range(groups * size)
-    ]
-
-
-def tensor(rewards: list[list]) -> torch.Tensor:
-    return torch.tensor([[math.nan if r is None else r for r in row] for row in rewards], dtype=torch.float64)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -113,41 +97,6 @@ def test_asymmetric_energy_lies_between_its_bounds(seed, size):
     assert (result.calibrated_energy_K <= result.weights_K**2 * result.energy_K * (1 + 1e-5)).all()
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.integers(0, 2**31), st.sampled_from([2, 3, 8]), st.sampled_from([1.0, 1.5, 5.0, 1e3]), st.booleans())
-def test_dara_em_matches_the_strongest_energy_until_the_cap(seed, size, cap, some_none):
-    rewards = tensor(random_rewards(random.Random(seed), 16, size, 4, 0.3 * some_none)).float()
-    result = aggregate(rewards, num_generations=size, method="dara_em", eps=0.0, max_weight=cap)
-    channels_KGB = result.signals.advantages_KGB
-    weights_K11 = result.weights_K.view(-1, 1, 1)
-    amplified_K = (torch.where(channels_KGB > 0, weights_K11, 1.0) * channels_KGB).square().sum(dim=(1, 2))
-    strongest = result.energy_K.max()
-    for k in range(4):
-        if result.energy_K[k] == 0:
-            assert result.weights_K[k] == 1
-        elif result.at_cap_K[k]:
-            assert result.weights_K[k] == cap
-            assert amplified_K[k] <= strongest * (1 + 1e-5)
-        else:
-            torch.testing.assert_close(amplified_K[k], strongest, rtol=1e-5, atol=1e-5)
-    assert (result.calibrated_energy_K <= amplified_K * (1 + 1e-5)).all()  # what the group means take off
-    assert (result.calibrated_energy_K >= result.energy_K * (1 - 1e-5)).all()
-
-
-@pytest.mark.parametrize("none_rate", [0.0, 0.3])
-def test_groups_of_dara_em_have_no_mean_of_their_own(none_rate):
-    rewards = tensor(random_rewards(random.Random(3), 16, 8, 3, none_rate)).float()
-    rewards[:96, 0] = 0  # sparse, so that it is amplified
-    result = aggregate(rewards, num_generations=8, method="dara_em", batch_norm="none")
-    assert result.weights_K[0] > 1.5
-    if none_rate == 0:
-        group_sums_B = result.advantages_N.view(16, 8).sum(dim=1)
-        torch.testing.assert_close(group_sums_B, torch.zeros(16), atol=1e-5, rtol=0)
-    unscored_NK = rewards.isnan()
-    alone = aggregate(rewards[:, :1], num_generations=8, method="dara_em", batch_norm="none")
-    assert (alone.advantages_N[unscored_NK[:, 0]] == 0).all()
-
-
 @pytest.mark.parametrize("value", [0.1, 0.3, 0.7, -2.7, 1e-8, 1e8, 3e32, -3e32, 1e-44])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_constant_group_has_no_density_and_no_advantage(value, dtype):
@@ -193,7 +142,7 @@ def test_sum_that_is_constant_but_for_rounding_is_no_signal_for_grpo():
     assert result.density_K.tolist() == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("form", ["sym", "asym", "em"])
+@pytest.mark.parametrize("form", ["sym", "asym"])
 @pytest.mark.parametrize("batch_norm", ["sequence", "token", "none"])
 def test_weights_of_one_are_gdpo_bitwise(form, batch_norm):
     rewards = tensor(random_rewards(random.Random(1), 32, 4, 4, 0.1)).float()

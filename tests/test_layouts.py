@@ -20,7 +20,7 @@ METHODS = {
     "token": {"aggregation": "dara_sym", "aggregation_batch_norm": "token"},
     "gdpo": {"aggregation": "gdpo"},
     "grpo": {"aggregation": "grpo"},
-    "reused": {"aggregation": "dara_em", "gradient_accumulation_steps": 2, "num_iterations": 2, "max_steps": 4},
+    "reused": {"aggregation": "dara_sym", "gradient_accumulation_steps": 2, "num_iterations": 2, "max_steps": 4},
 }
 CASES = [
     {

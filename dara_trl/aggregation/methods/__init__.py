@@ -7,7 +7,6 @@ method's name can.
 
 from .base import Contributions, Method, MethodFunction, MethodSettings
 from .dara import dara_asym, dara_sym
-from .dara_em import dara_em
 from .gdpo import gdpo
 from .grpo import grpo
 from .static import static_asym, static_sym
@@ -20,7 +19,6 @@ METHODS: dict[str, Method] = {
     "gdpo": Method(gdpo, paper=_GDPO, reads=("batch_norm",)),
     "dara_sym": Method(dara_sym, paper=_DARA, reads=("batch_norm", "max_weight")),
     "dara_asym": Method(dara_asym, paper=_DARA, reads=("batch_norm", "max_weight")),
-    "dara_em": Method(dara_em, paper="docs/dara_em.md", reads=("batch_norm", "max_weight")),
     "static_sym": Method(static_sym, paper=_DARA, reads=("batch_norm", "static_weights")),
     "static_asym": Method(static_asym, paper=_DARA, reads=("batch_norm", "static_weights")),
 }

@@ -69,7 +69,7 @@ def read_launch(path: Path | None, processes: int | None, default: int = 1) -> t
         ]
     try:
         launch, findings = _interpret(given, processes)
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, OSError) as error:
         return fallback, [Finding("error", CHECK, f"{path}: {short(error)}", "compare with accelerate_configs/")]
     if not any(finding.level == "error" for finding in findings):
         found = f"{path}: {launch.processes} process{'es' if launch.processes > 1 else ''}, {_name(given)}"

@@ -161,6 +161,11 @@ def _parse(known: dict[str, Any], processes: int) -> tuple[DARAGRPOConfig, Model
     with _no_launcher(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about defaults that TRL itself sets
         args, model = parser.parse_args_into_dataclasses(args=[])
+    for one in fields(Config):
+        value = getattr(args, one.name)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if type(one.default) in (int, float) and value is not None and not is_number and one.name in known:
+            raise ValueError(f"{one.name} must be a number, not {short(value)}")  # the parser converts strings alone
     return args, model
 
 

@@ -81,7 +81,8 @@ def test_recipes_parse_and_divide(recipe):
     parser = TrlParser((ToolRLArguments, DARAGRPOConfig, ModelConfig))
     cpu = ["--use_cpu", "true", "--bf16", "false", "--report_to", "none", "--use_vllm", "false"]
     _, args, _ = parser.parse_args_and_config(["--config", str(recipe), *cpu])
-    processes = 2 if "qwen" in recipe.stem else 1
+    given = re.search(r"--num_processes (\d+)", recipe.read_text(encoding="utf-8"))
+    processes = int(given[1]) if given else 1
     rollouts = args.per_device_train_batch_size * processes * args.steps_per_generation
     assert rollouts % args.num_generations == 0
     assert args.steps_per_generation % args.gradient_accumulation_steps == 0

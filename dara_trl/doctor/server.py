@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import requests
+
 from .findings import Finding, short
 
 
@@ -163,8 +165,6 @@ def _get(url: str) -> tuple[int, Any]:
 
 
 def _ask(url: str) -> tuple[int, Any] | NoAnswerError:
-    import requests
-
     try:
         with requests.get(url, timeout=TIMEOUT, stream=True) as response:
             body = b""

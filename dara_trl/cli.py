@@ -9,6 +9,7 @@ from collections.abc import Sequence
 # Name of the subcommand: its module, and its line in `dara-trl --help`. Only the module that runs is imported.
 COMMANDS = {
     "compare": ("dara_trl.compare", "train a grid of methods, settings and seeds; resumable"),
+    "doctor": ("dara_trl.doctor", "check a machine and a recipe before GPU time is spent; trains nothing"),
     "report": ("dara_trl.report", "figures, thresholds and tests over the logs of any runs, as one HTML page"),
     "inspect": ("dara_trl.inspect", "what each reward supplies in the completions that a GRPO run logged"),
 }

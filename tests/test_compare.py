@@ -195,6 +195,20 @@ def metrics(tmp_path):
     return {path: read_rows(path)[0] for path in tmp_path.glob("out/*/*/*/metrics.jsonl")}
 
 
+def test_stop_reaches_workers_in_sessions_of_their_own(write_grid, tmp_path):
+    """torch's launcher starts each worker in a session of its own, which a signal to the launcher's does not reach."""
+    runner = Runner(load_grid(write_grid()), jobs=1)
+    worker = [sys.executable, "-c", "import time; time.sleep(100)", str(tmp_path / "config.yaml")]
+    launcher = f"import subprocess, time; subprocess.Popen({worker!r}, start_new_session=True); time.sleep(100)"
+    process = subprocess.Popen([sys.executable, "-c", launcher], start_new_session=True)
+    runner.running = [Job(runner.waiting.pop(), tmp_path, process, 0, started=0.0)]
+    wait_for(lambda: psutil.Process(process.pid).children())
+    pid = psutil.Process(process.pid).children()[0].pid
+    runner.close()
+    wait_for(lambda: not psutil.pid_exists(pid), seconds=5)
+    assert process.poll() is not None
+
+
 @pytest.mark.slow
 def test_killed_comparison_goes_on_where_it_was(write_grid, tmp_path):
     path = write_grid(arguments={"max_steps": 25, "seconds": 0.1})
@@ -229,5 +243,5 @@ def test_one_comparison_a_folder_and_a_stop_that_leaves_nothing_running(write_gr
     first.terminate()
     assert "goes on where it was" in first.communicate(timeout=30)[0]
     assert first.returncode == 130
-    assert not psutil.pid_exists(rows[0]["pid"])
+    wait_for(lambda: not psutil.pid_exists(rows[0]["pid"]), seconds=5)  # until init has collected it
     assert folders(tmp_path) == ["default/gdpo/seed1.partial"]

@@ -114,6 +114,8 @@ class Runner:
             deadline = time.monotonic() + GRACE
             while time.monotonic() < deadline and any(job.process.poll() is None for job in self.running):
                 time.sleep(0.05)
+        for job in self.running:
+            _end_leftovers(job.folder)
         self.running.clear()
 
     def _start(self, run: Run, slot: int) -> Job:
@@ -135,12 +137,12 @@ class Runner:
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 env=environment,
-                start_new_session=True,  # one signal reaches the launcher and all that it started
+                start_new_session=True,  # Ctrl-C reaches us alone, and we end the runs in order
             )
         return Job(run, folder, process, slot, time.monotonic())
 
     def _end(self, job: Job, code: int) -> Run | Failure:
-        _signal_group(job.process, signal.SIGKILL)  # what a launcher that died has left running
+        _end_leftovers(job.folder)  # of a launcher that died
         trained = [row for row in job.rows if "loss" in row]
         if code != 0 or not trained:
             reason = f"exit status {code}" if code else "it logged no training step: does it use DARAGRPOTrainer?"
@@ -230,7 +232,11 @@ def _signal_group(process: subprocess.Popen, sign: signal.Signals) -> None:
 
 
 def _end_leftovers(folder: Path) -> None:
-    """Ends processes that still work in the folder: those of a comparison that was killed go on without it."""
+    """Ends processes that still work in the folder, whoever started them.
+
+    Those of a comparison that was killed go on without it; and a launcher's workers have sessions of their own, which
+    no signal to the launcher's reaches.
+    """
     marker = str(folder / CONFIG)
     for process in psutil.process_iter(["cmdline"]):
         if marker in (process.info["cmdline"] or []):

@@ -17,17 +17,19 @@ import torch
 
 @dataclass(frozen=True)
 class RolloutState:
-    """Where a process stands in its generation batch: TRL's step counter, and the inputs of the steps to come."""
+    """Where a process stands: TRL's step counter, the inputs of the steps to come, and an epoch with the number of
+    fresh prompts that `dynamic_sampling` has taken in it."""
 
     step: int
     buffered_inputs: list[dict[str, Any]] | None
+    fresh_taken: tuple[int, int] = (0, 0)
 
 
 def save_rollouts(folder: str | Path, state: RolloutState, rank: int, num_processes: int) -> None:
     """Writes a process's part into a checkpoint; the file is complete or absent."""
     path = Path(folder) / _name(rank, num_processes)
     new = path.with_suffix(".new")
-    torch.save({"step": state.step, "buffered_inputs": state.buffered_inputs}, new)
+    torch.save(vars(state), new)
     new.replace(path)
 
 
@@ -43,8 +45,7 @@ def load_rollouts(
             stacklevel=2,
         )
         return None
-    saved = torch.load(path, map_location=device, weights_only=True)
-    return RolloutState(saved["step"], saved["buffered_inputs"])
+    return RolloutState(**torch.load(path, map_location=device, weights_only=True))
 
 
 def checkpoint_fault(folder: str | Path) -> str | None:

@@ -1,4 +1,4 @@
-"""Top floor: the training configuration. `GRPOConfig` plus five fields that say how the rewards are aggregated."""
+"""Top floor: the training configuration. `GRPOConfig`, and how rewards are aggregated and groups sampled."""
 
 import math
 import pickle
@@ -10,6 +10,9 @@ from trl import GRPOConfig
 from .aggregation import METHODS
 from .aggregation.batch_norm import BATCH_NORMS
 from .aggregation.core import SCALE_REWARDS
+
+
+KEEP = ("any", "all")
 
 
 @dataclass
@@ -35,6 +38,15 @@ class DARAGRPOConfig(GRPOConfig):
         aggregation_batch_norm (`str`, *optional*, defaults to `"sequence"`):
             How the summed rewards are normalised over the generation batch: each rollout counted once (`"sequence"`,
             TRL), by its tokens (`"token"`, verl and the published DARA code), or not at all (`"none"`).
+        dynamic_sampling (`bool`, *optional*, defaults to `False`):
+            Replace the groups of a generation batch that have no signal by groups of fresh prompts (DAPO,
+            https://huggingface.co/papers/2503.14476), before the batch is used. Evaluation is not touched.
+        dynamic_sampling_keep (`str`, *optional*, defaults to `"any"`):
+            Keep a group if `"any"` of the rewards that are trained on tells two of its rollouts apart, or only if
+            `"all"` of those do that apply to it.
+        dynamic_sampling_max_rounds (`int`, *optional*, defaults to `10`):
+            Rounds of generation for one batch, the first included. After the last the batch is used as it is, with a
+            warning.
 
     Raises:
         ValueError: a field out of its range, or set although the method does not read it.
@@ -58,6 +70,15 @@ class DARAGRPOConfig(GRPOConfig):
         default="sequence",
         metadata={"help": f"Normalisation over the generation batch, one of: {', '.join(BATCH_NORMS)}."},
     )
+    dynamic_sampling: bool = field(
+        default=False, metadata={"help": "Replace groups without signal by groups of fresh prompts."}
+    )
+    dynamic_sampling_keep: str = field(
+        default="any", metadata={"help": "Keep a group in which any reward is active, or only if all are: any, all."}
+    )
+    dynamic_sampling_max_rounds: int = field(
+        default=10, metadata={"help": "Rounds of generation for one batch, the first included."}
+    )
 
     def __post_init__(self) -> None:
         # YAML 1.1 reads 1e-1 as a string, and lists are not converted by the parser.
@@ -69,6 +90,7 @@ class DARAGRPOConfig(GRPOConfig):
             raise ValueError(
                 f"aggregation_batch_norm must be one of {', '.join(BATCH_NORMS)}, not {self.aggregation_batch_norm!r}."
             )
+        self._check_dynamic_sampling()
         if self.multi_objective_aggregation not in ("sum_then_normalize", "normalize_then_sum"):
             raise ValueError(
                 "multi_objective_aggregation must be sum_then_normalize or normalize_then_sum, not "
@@ -89,6 +111,19 @@ class DARAGRPOConfig(GRPOConfig):
         else:
             self._check_function()
         super().__post_init__()
+
+    def _check_dynamic_sampling(self) -> None:
+        if not isinstance(self.dynamic_sampling, bool):
+            raise ValueError(f"dynamic_sampling must be true or false, not {self.dynamic_sampling!r}.")
+        if self.dynamic_sampling_keep not in KEEP:
+            raise ValueError(
+                f"dynamic_sampling_keep must be one of {', '.join(KEEP)}, not {self.dynamic_sampling_keep!r}."
+            )
+        rounds = self.dynamic_sampling_max_rounds
+        if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:
+            raise ValueError(f"dynamic_sampling_max_rounds must be a whole number of at least 1, not {rounds!r}.")
+        if not self.dynamic_sampling and (self.dynamic_sampling_keep, rounds) != ("any", 10):
+            raise ValueError("dynamic_sampling_keep and dynamic_sampling_max_rounds need dynamic_sampling=True.")
 
     def _check_function(self) -> None:
         if self.multi_objective_aggregation != "sum_then_normalize":

@@ -20,6 +20,7 @@ class ResumableGRPOTrainer(GRPOTrainer):
 
     args: GRPOConfig
     _epochs_done = 0
+    _fresh_taken = (0, 0)  # an epoch, and how many fresh prompts `dynamic_sampling` has taken in it
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """As in TRL; True resumes from the newest checkpoint that is whole.
@@ -34,6 +35,7 @@ class ResumableGRPOTrainer(GRPOTrainer):
             state = load_rollouts(resume_from_checkpoint, rank, size, self.accelerator.device)
             if state is not None:
                 self._step, self._buffered_inputs = state.step, state.buffered_inputs  # type: ignore[assignment]
+                self._fresh_taken = state.fresh_taken
             saved = json.loads((Path(resume_from_checkpoint) / "trainer_state.json").read_text(encoding="utf-8"))
             self._epochs_done = int(saved["epoch"] + 1e-6)
         return super().train(resume_from_checkpoint, *args, **kwargs)
@@ -51,5 +53,5 @@ class ResumableGRPOTrainer(GRPOTrainer):
         folder = Path(self._get_output_dir(trial)) / f"checkpoint-{self.state.global_step}"
         # At the end of a generation batch nothing of it is needed any more.
         over = self._step % (self.args.steps_per_generation * self.num_iterations) == 0  # type: ignore[operator]
-        state = RolloutState(self._step, None if over else self._buffered_inputs)
+        state = RolloutState(self._step, None if over else self._buffered_inputs, self._fresh_taken)
         save_rollouts(folder, state, self.accelerator.process_index, self.accelerator.num_processes)

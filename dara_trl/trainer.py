@@ -12,12 +12,12 @@ from trl.trainer.utils import get_config_model_id
 
 from .aggregation import AggregationResult, aggregate
 from .config import DARAGRPOConfig
+from .dynamic_sampling import DynamicSamplingGRPOTrainer
 from .metrics_file import VARIABLE, MetricsFileCallback
-from .resume import ResumableGRPOTrainer
 from .telemetry import SignalWarnings, batch_metrics, partial_name, unique_reward_names
 
 
-class DARAGRPOTrainer(ResumableGRPOTrainer):
+class DARAGRPOTrainer(DynamicSamplingGRPOTrainer):
     """
     [`~trl.GRPOTrainer`] in which each reward counts by how much signal it gives in the generation batch.
 
@@ -81,7 +81,6 @@ class DARAGRPOTrainer(ResumableGRPOTrainer):
         self.reward_func_names = unique_reward_names(self.reward_func_names)
         eps = None if args.aggregation == "grpo" else args.aggregation_eps
         self._signal_warnings = SignalWarnings(self.reward_func_names, eps)
-        self._gathered_rewards_NK: Tensor | None = None
         if metrics_file := os.environ.get(VARIABLE):
             self.add_callback(MetricsFileCallback(metrics_file))
         # Settings that depend on the number of rewards fail here, not after the first generation. A user's function
@@ -96,18 +95,7 @@ class DARAGRPOTrainer(ResumableGRPOTrainer):
             self._aggregate(torch.zeros(1, len(self.reward_funcs)), 1, torch.ones(1))
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        # The rewards are taken from the outermost `_calculate_rewards`, so that a subclass may override it too.
-        calculate = self._calculate_rewards
-
-        def keep(*args: Any, **kwargs: Any) -> Tensor:
-            self._gathered_rewards_NK = calculate(*args, **kwargs)
-            return self._gathered_rewards_NK
-
-        self._calculate_rewards = keep  # type: ignore[method-assign]
-        try:
-            output = super()._generate_and_score_completions(inputs)
-        finally:
-            self._calculate_rewards = calculate  # type: ignore[method-assign]
+        output = super()._generate_and_score_completions(inputs)
         mode = "train" if self.model.training else "eval"  # type: ignore[union-attr]
         num_generations: int = self.num_generations if mode == "train" else self.num_generations_eval  # type: ignore
         rewards_NK, lengths_N = self._to_host(output)

@@ -25,14 +25,17 @@ COLLECTIVES = ("all_gather", "all_gather_into_tensor", "all_gather_object", "all
 
 
 class ScriptedTrainer(RecordingTrainer):
-    """Generates letters that follow from the step and the row in the global batch."""
+    """Generates letters that follow from the call and the row in the global batch."""
+
+    _calls = 0
 
     def _generate_single_turn(self, prompt_ids, *args, **kwargs):
+        self._calls += 1
         first = self.accelerator.process_index * len(prompt_ids)
         letters = self.processing_class.convert_tokens_to_ids(list("abcdefgh"))
         completions = []
         for row in range(first, first + len(prompt_ids)):
-            random = torch.Generator().manual_seed(1000 * self._step + row)
+            random = torch.Generator().manual_seed(1000 * self._calls + row)
             length = int(torch.randint(2, 10, (1,), generator=random))
             picked = torch.randint(len(letters), (length,), generator=random).tolist()
             completions.append([letters[i] for i in picked] + [self.processing_class.eos_token_id])
@@ -77,7 +80,8 @@ def work(rank, case, port, model, folder):
             {
                 "processes": trainer.accelerator.num_processes,
                 "records": [
-                    {key: record[key] for key in ("rewards", "lengths", "trained_on")} for record in trainer.records
+                    {key: record[key] for key in ("rewards", "lengths", "trained_on", "prompts")}
+                    for record in trainer.records
                 ],
                 "history": trainer.state.log_history,
                 "collectives": counts,

@@ -71,7 +71,9 @@ class RecordingTrainer(DARAGRPOTrainer):
     def _generate_and_score_completions(self, inputs):
         output = super()._generate_and_score_completions(inputs)
         self.last["trained_on"] = output["advantages"].clone()
+        self.last["prompts"] = list(self._logs["prompt"])  # of all processes
         self.last["mode"] = "train" if self.model.training else "eval"
+        self.last["completion_ids"] = output["completion_ids"]
         self.last["completion_mask"] = output["completion_mask"]
         self.last["tool_mask"] = output.get("tool_mask")
         self.records.append(self.last)

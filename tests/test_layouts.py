@@ -20,6 +20,12 @@ METHODS = {
     "token": {"aggregation": "dara_sym", "aggregation_batch_norm": "token"},
     "gdpo": {"aggregation": "gdpo"},
     "grpo": {"aggregation": "grpo"},
+    "dynamic": {
+        "aggregation": "dara_asym",
+        "dynamic_sampling": True,
+        "dynamic_sampling_keep": "all",
+        "dynamic_sampling_max_rounds": 4,
+    },
     "reused": {"aggregation": "dara_sym", "gradient_accumulation_steps": 2, "num_iterations": 2, "max_steps": 4},
 }
 CASES = [
@@ -77,6 +83,7 @@ def test_same_advantages_and_figures_as_one_process(layouts, method, processes):
             )
         parts = [rank["records"][i]["trained_on"] for rank in ranks]
         assert {len(part) for part in parts} == {48 // processes}
+        assert [rank["records"][i]["prompts"] for rank in ranks] == [record["prompts"]] * processes
         torch.testing.assert_close(torch.cat(parts), record["trained_on"], rtol=0, atol=1e-6)
         assert record["trained_on"].abs().max() > 0.1
 
@@ -101,3 +108,22 @@ def test_no_collective_beyond_trls_but_one_for_lengths(layouts, processes):
     added = {name: counts["token"][name] - counts["grpo"][name] for name in counts["grpo"]}
     assert sum(added.values()) == 3  # three generation batches
     assert max(added.values()) == 3
+
+
+@pytest.mark.parametrize("processes", [1, 2, 4])
+def test_dynamic_sampling_fills_groups_that_span_processes(layouts, processes):
+    ranks, rows = layouts("dynamic", processes)
+    rounds = [row["dara/sampling/rounds"] for row in rows if "dara/sampling/rounds" in row]
+    assert len(rounds) == 3
+    assert max(rounds) > 1
+    for row in rows[:3]:
+        if row["dara/sampling/unfilled_groups"] == 0:
+            assert row["dara/density/rare"] == 1
+        before, after = (
+            sum(row[f"dara/{kind}/{name}"] for name in ("count_a", "rare", "maybe"))
+            for kind in ("prefilter/density", "density")
+        )
+        assert before < after or row["dara/sampling/rounds"] == 1
+    for record in ranks[-1]["records"]:
+        groups = [record["prompts"][i : i + 8] for i in range(0, 48, 8)]
+        assert all(len(set(group)) == 1 for group in groups)

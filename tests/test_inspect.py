@@ -324,3 +324,11 @@ def test_whole_numbers_are_pointed_out(tmp_path):
     without = inspect_files([path], rewards=["a", "b"])
     assert without.notes == ()
     assert replace(without, sentences=()) == replace(inspect_completions(table(VARIED)), sentences=())
+
+
+def test_column_without_a_value_is_pointed_out(tmp_path):
+    path = write(tmp_path, table(VARIED, never=None))
+    assert "'never' has no value in any row and is left out" in inspect_files([path]).notes[0]
+    both = inspect_files([path], rewards=["a", "b", "never"])
+    assert both.notes == []
+    assert both.rewards[-1].applicable == 0

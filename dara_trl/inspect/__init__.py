@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from .figures import Batch, Collapse, Inspection, Pair, RewardFigures, Settings, inspect_tables
 from .sentences import three_sentences
-from .tables import InspectError, frame_tables, read_tables, whole_numbered
+from .tables import InspectError, empty_columns, frame_tables, read_tables, whole_numbered
 
 
 if TYPE_CHECKING:
@@ -73,9 +73,15 @@ def inspect_files(
     """The same of the parquet files of one run, or of its folder; the completions' text is not read."""
     paths = list(paths)
     names, tables = read_tables(paths, rewards)
-    whole = whole_numbered(paths, names) if rewards is None else []
+    notes = []
+    if rewards is None:
+        notes = _notes(whole_numbered(paths, names))
+        notes += [
+            f"Column {name!r} has no value in any row and is left out: if it is a reward, name all with --rewards."
+            for name in empty_columns(paths, names)
+        ]
     settings = Settings(method, reward_weights, max_weight, eps)
-    return _finished(inspect_tables(names, tables, num_generations, settings, _notes(whole)))
+    return _finished(inspect_tables(names, tables, num_generations, settings, notes))
 
 
 def _notes(whole: list[str]) -> list[str]:

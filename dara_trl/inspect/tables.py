@@ -169,6 +169,16 @@ def whole_numbered(paths: Iterable[str | Path], names: Sequence[str]) -> list[st
     return [name for name in names if any(pa.types.is_integer(schema.field(name).type) for schema in schemas)]
 
 
+def empty_columns(paths: Iterable[str | Path], names: Sequence[str]) -> list[str]:
+    """Columns besides these that have no value in any file: a reward that never applied looks like that."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schemas = [pq.read_schema(file) for file in parquet_files(paths)]
+    empty = [field.name for schema in schemas for field in schema if pa.types.is_null(field.type)]
+    return [name for name in dict.fromkeys(empty) if name not in names and name not in TABLE_COLUMNS]
+
+
 def _split(
     source: str,
     steps: list[Any],

@@ -330,5 +330,5 @@ def test_column_without_a_value_is_pointed_out(tmp_path):
     path = write(tmp_path, table(VARIED, never=None))
     assert "'never' has no value in any row and is left out" in inspect_files([path]).notes[0]
     both = inspect_files([path], rewards=["a", "b", "never"])
-    assert both.notes == []
+    assert not both.notes
     assert both.rewards[-1].applicable == 0

@@ -20,7 +20,7 @@ class CommandError(Exception):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point. Returns the exit status; bad input is explained on stderr, without a traceback: 2."""
+    """Entry point. Returns the exit status: 2 for bad input, a full disk and such, explained without a traceback."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(prog="dara-trl", description="Density-aware reward aggregation: its tools.")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="command")
@@ -34,7 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     try:
         status: int = modules[args.command].run(args)
-    except CommandError as error:
+    except BrokenPipeError:  # `dara-trl … | head`
+        sys.stdout = None  # what is left has no reader
+        return 1
+    except (CommandError, OSError) as error:  # of the latter the message names the file
         print(f"dara-trl {args.command}: {error}", file=sys.stderr)
         return 2
     return status

@@ -163,6 +163,14 @@ def test_failed_runs_are_shown_and_run_again_and_finished_ones_are_not(write_gri
     assert "max_steps was 2, now 3" in capfd.readouterr().err
 
 
+def test_output_dir_that_cannot_be_made_is_named(write_grid, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert main(["compare", str(write_grid(output_dir=str(tmp_path / "file" / "runs")))]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("dara-trl compare: ")
+    assert str(tmp_path / "file") in error
+
+
 def test_table_shows_rewards_densities_and_the_time_that_is_left(write_grid, monkeypatch):
     grid = load_grid(write_grid())
     runner = Runner(grid, jobs=2)

@@ -8,11 +8,12 @@ its part into the checkpoint; its file is also the last that is written, so it s
 import json
 import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import send_to_device
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,9 @@ def load_rollouts(
             stacklevel=2,
         )
         return None
-    return RolloutState(**torch.load(path, map_location=device, weights_only=True))
+    # Not to the device at once: torch cannot load to DeepSpeed's "cpu:0".
+    state = RolloutState(**torch.load(path, map_location="cpu", weights_only=True))
+    return replace(state, buffered_inputs=send_to_device(state.buffered_inputs, device))
 
 
 def checkpoint_fault(folder: str | Path) -> str | None:

@@ -8,15 +8,18 @@ the step and the row of the global generation batch only, so that every layout s
 
 import json
 import os
+import signal
 import socket
 import sys
 import traceback
 from pathlib import Path
 
+import sharded
 import torch
 import torch.distributed as dist
+from peft import LoraConfig
 from rollouts import RecordingTrainer, config, count_a, maybe, prompts, rare
-from torch.multiprocessing import start_processes
+from torch.multiprocessing import ProcessExitedException, start_processes
 
 from dara_trl.metrics_file import VARIABLE
 
@@ -25,17 +28,36 @@ COLLECTIVES = ("all_gather", "all_gather_into_tensor", "all_gather_object", "all
 
 
 class ScriptedTrainer(RecordingTrainer):
-    """Generates letters that follow from the call and the row in the global batch."""
+    """Generates letters that follow from the step, the round and the row in the global batch."""
 
-    _calls = 0
+    _last = (-1, 0)  # step, and calls in it
+    scripted = True
+    kill = None  # {"ranks", "step", "where": "loss" or "save"}
+
+    def _die(self, where):
+        kill = self.kill or {"ranks": []}
+        here = self.accelerator.process_index in kill["ranks"]
+        if here and (kill["where"], kill["step"]) == (where, self.state.global_step):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _compute_loss(self, model, inputs):
+        self._die("loss")
+        return super()._compute_loss(model, inputs)
+
+    def _save_optimizer_and_scheduler(self, output_dir):
+        self._die("save")
+        super()._save_optimizer_and_scheduler(output_dir)
 
     def _generate_single_turn(self, prompt_ids, *args, **kwargs):
-        self._calls += 1
+        if not self.scripted:
+            return super()._generate_single_turn(prompt_ids, *args, **kwargs)
+        self._last = (self._step, self._last[1] + 1 if self._last[0] == self._step else 0)
+        seed = 1_000_000 * self._last[1] + 1000 * self._step
         first = self.accelerator.process_index * len(prompt_ids)
         letters = self.processing_class.convert_tokens_to_ids(list("abcdefgh"))
         completions = []
         for row in range(first, first + len(prompt_ids)):
-            random = torch.Generator().manual_seed(1000 * self._calls + row)
+            random = torch.Generator().manual_seed(seed + row)
             length = int(torch.randint(2, 10, (1,), generator=random))
             picked = torch.randint(len(letters), (length,), generator=random).tolist()
             completions.append([letters[i] for i in picked] + [self.processing_class.eos_token_id])
@@ -72,10 +94,22 @@ def work(rank, case, port, model, folder):
     torch.set_num_threads(1)
     counts = {}
     try:
-        args = config(folder / "out", **case["config"])
-        trainer = ScriptedTrainer(model, [count_a, rare, maybe], args, train_dataset=prompts(64))
+        if "accelerate" in case:
+            sharded.use_accelerate_config(case["accelerate"], processes)
+        args = config(folder.parent / case.get("output", case["name"]) / "out", **case["config"])
+        peft_config = LoraConfig(r=4, target_modules="all-linear") if case.get("lora") else None
+        trainer = ScriptedTrainer(
+            model,
+            [count_a, rare, maybe],
+            args,
+            train_dataset=prompts(64),
+            eval_dataset=prompts(12),
+            peft_config=peft_config,
+        )
+        trainer.scripted, trainer.kill = case.get("scripted", True), case.get("kill")
         count_collectives(counts)
-        trainer.train()
+        resume = case.get("resume")
+        trainer.train(resume_from_checkpoint=str(folder.parent / resume) if isinstance(resume, str) else resume)
         torch.save(
             {
                 "processes": trainer.accelerator.num_processes,
@@ -85,7 +119,8 @@ def work(rank, case, port, model, folder):
                 ],
                 "history": trainer.state.log_history,
                 "collectives": counts,
-                "parameters": {name: value.detach().clone() for name, value in trainer.model.named_parameters()},
+                "sharding": sharded.sharding(trainer),
+                "parameters": sharded.whole_parameters(trainer),
             },
             folder / f"rank{rank}.pt",
         )
@@ -110,9 +145,12 @@ def main():
     for case in json.load(sys.stdin):
         folder = root / case["name"]
         folder.mkdir(parents=True)
-        start_processes(
-            work, args=(case, free_port(), model, folder), nprocs=case["processes"], start_method="fork", join=True
-        )
+        try:
+            arguments = (case, free_port(), model, folder)
+            start_processes(work, args=arguments, nprocs=case["processes"], start_method="fork", join=True)
+        except ProcessExitedException as error:  # which ends the other processes too
+            if "kill" not in case or error.signal_name != "SIGKILL":
+                raise
 
 
 if __name__ == "__main__":

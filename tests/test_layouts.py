@@ -44,13 +44,12 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def layouts(tiny_model, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("layouts")
+def run_cases(cases, model, folder):
+    """Runs them in tests/layouts.py. Returns a function of a case's name and processes: their records, and the log."""
     script = Path(__file__).with_name("layouts.py")
     done = subprocess.run(
-        [sys.executable, str(script), tiny_model, str(folder)],
-        input=json.dumps(CASES),
+        [sys.executable, str(script), model, str(folder)],
+        input=json.dumps(cases),
         capture_output=True,
         text=True,
         timeout=900,
@@ -59,14 +58,19 @@ def layouts(tiny_model, tmp_path_factory):
     logs = "\n".join(f"{path}:\n{path.read_text()[-1500:]}" for path in sorted(folder.glob("*/*.log"))[-4:])
     assert done.returncode == 0, f"{done.stderr[-2000:]}\n{logs}"
 
-    def load(method, processes):
-        ranks = [
-            torch.load(folder / f"{method}-{processes}" / f"rank{i}.pt", weights_only=False) for i in range(processes)
-        ]
+    def load(name, processes):
+        ranks = [torch.load(folder / name / f"rank{i}.pt", weights_only=False) for i in range(processes)]
         assert [rank["processes"] for rank in ranks] == [processes] * processes
-        return ranks, read_rows(folder / f"{method}-{processes}" / "metrics.jsonl")[0]
+        return ranks, read_rows(folder / name / "metrics.jsonl")[0]
 
+    load.folder = folder
     return load
+
+
+@pytest.fixture(scope="module")
+def layouts(tiny_model, tmp_path_factory):
+    load = run_cases(CASES, tiny_model, tmp_path_factory.mktemp("layouts"))
+    return lambda method, processes: load(f"{method}-{processes}", processes)
 
 
 @pytest.mark.parametrize("processes", [2, 4])
@@ -96,7 +100,7 @@ def test_same_advantages_and_figures_as_one_process(layouts, method, processes):
         assert {key: other.get(key) for key in figures} == pytest.approx(figures, abs=1e-6)
     assert compared > batches * 20
     for name, value in alone["parameters"].items():
-        torch.testing.assert_close(ranks[-1]["parameters"][name], value, rtol=0, atol=1e-4)
+        torch.testing.assert_close(ranks[0]["parameters"][name], value, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("processes", [2, 4])

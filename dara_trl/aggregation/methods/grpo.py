@@ -3,7 +3,7 @@
 import torch
 
 from ..groups import GroupSignals, normalize_groups, per_reward
-from .base import Contributions, MethodSettings
+from .base import Contributions, Method, MethodSettings
 
 
 def grpo(signals: GroupSignals, settings: MethodSettings) -> Contributions:
@@ -37,3 +37,14 @@ def grpo(signals: GroupSignals, settings: MethodSettings) -> Contributions:
         weights_K=torch.ones_like(signals.density_K),
         batch_normalize=False,
     )
+
+
+GRPO = Method(
+    grpo,
+    paper="arXiv 2402.03300",
+    equation="S = (R - mean R) / (std R + ε) in each group, R = Σ αₖrₖ; no batch normalisation",
+    helps="one reward, or rewards whose scales are their priorities",
+    hurts="different combinations with one sum are one; a large-scale reward drowns the others",
+    reads=("scale_rewards",),  # in training, eps is TRL's
+    lacks=("scale", "shift"),
+)

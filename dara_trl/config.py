@@ -10,11 +10,10 @@ from trl import GRPOConfig
 from .aggregation import METHODS, SETTINGS
 
 
-def _setting(name: str) -> Any:
-    """The dataclass field of an aggregation setting: default and help are in `SETTINGS`, its readers in `METHODS`."""
+def _help(name: str) -> dict[str, str]:
+    """The command line's help of a setting, and the methods that read it."""
     readers = [method for method, candidate in METHODS.items() if name in candidate.reads]
-    setting = SETTINGS[name]
-    return field(default=setting.default, metadata={"help": f"{setting.help} Read by {', '.join(readers)}."})
+    return {"help": f"{SETTINGS[name].help} Read by {', '.join(readers)}."}
 
 
 @dataclass
@@ -65,16 +64,28 @@ class DARAGRPOConfig(GRPOConfig):
         default="dara_asym",
         metadata={"help": f"Aggregation method, one of: {', '.join(METHODS)}."},
     )
-    aggregation_max_weight: float = _setting("max_weight")
-    aggregation_static_weights: list[float] | None = _setting("static_weights")
-    aggregation_reward_ranges: list[float] | None = _setting("reward_ranges")
-    aggregation_saturation_exponent: float = _setting("saturation_exponent")
-    aggregation_risk_aversion: float = _setting("risk_aversion")
-    aggregation_conflict_filter: str = _setting("conflict_filter")
-    aggregation_snr_threshold: float = _setting("snr_threshold")
-    aggregation_calibration: str = _setting("calibration")
-    aggregation_eps: float = _setting("eps")
-    aggregation_batch_norm: str = _setting("batch_norm")
+    aggregation_max_weight: float = field(default=SETTINGS["max_weight"].default, metadata=_help("max_weight"))
+    aggregation_static_weights: list[float] | None = field(
+        default=SETTINGS["static_weights"].default, metadata=_help("static_weights")
+    )
+    aggregation_reward_ranges: list[float] | None = field(
+        default=SETTINGS["reward_ranges"].default, metadata=_help("reward_ranges")
+    )
+    aggregation_saturation_exponent: float = field(
+        default=SETTINGS["saturation_exponent"].default, metadata=_help("saturation_exponent")
+    )
+    aggregation_risk_aversion: float = field(
+        default=SETTINGS["risk_aversion"].default, metadata=_help("risk_aversion")
+    )
+    aggregation_conflict_filter: str = field(
+        default=SETTINGS["conflict_filter"].default, metadata=_help("conflict_filter")
+    )
+    aggregation_snr_threshold: float = field(
+        default=SETTINGS["snr_threshold"].default, metadata=_help("snr_threshold")
+    )
+    aggregation_calibration: str = field(default=SETTINGS["calibration"].default, metadata=_help("calibration"))
+    aggregation_eps: float = field(default=SETTINGS["eps"].default, metadata=_help("eps"))
+    aggregation_batch_norm: str = field(default=SETTINGS["batch_norm"].default, metadata=_help("batch_norm"))
 
     def __post_init__(self) -> None:
         as_names: dict[Any, str] = {True: "group", False: "none"}
@@ -185,11 +196,12 @@ def _pairs(name: str, values: Any) -> Any:
     if not isinstance(values, list | tuple):
         raise ValueError(f"{name} must be a list of {advice}, not {values!r}.")
     flat = [number for pair in values for number in (pair if isinstance(pair, list | tuple) else [pair])]
-    nested = [isinstance(pair, list | tuple) and len(pair) == 2 for pair in values]
-    if len(flat) % 2 or any(nested) and not all(nested):
+    nested = [isinstance(pair, list | tuple) for pair in values]
+    paired = all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in values)
+    if len(flat) % 2 or (any(nested) and not paired):
         raise ValueError(f"{name} must be {advice}, not {values!r}.")
     numbers = [_number(f"{name}[{k // 2}]", number, at_least=-math.inf) for k, number in enumerate(flat)]
-    pairs = [[low, high] for low, high in zip(numbers[::2], numbers[1::2], strict=True)]
+    pairs = [list(pair) for pair in zip(numbers[::2], numbers[1::2], strict=True)]
     for k, (low, high) in enumerate(pairs):
         if not -math.inf < low < high:
             raise ValueError(f"{name}[{k}] must be two numbers, the lowest below the highest, not {[low, high]!r}.")

@@ -16,10 +16,9 @@ def filter_conflicts(signals: GroupSignals, out: Contributions, settings: Method
     it; `"snr"` only if also |sum_k c_k| / sum_k |c_k| < snr_threshold, c the contributions (weights and priorities
     included; GD2PO has none). A dropped rollout has no advantage and no part in the batch's statistics.
 
-    The share multiplies the advantages after batch normalisation, as in the published DARA code. GD2PO's own code
-    multiplies S before it, so that its normalisation takes part of it off again; its 1e-8 in the ratio's denominator
-    guards nothing here. A reward within four roundings of its group's mean is neutral: in float32 the second of
-    0.1, 0.2 and 0.3 is not the mean, and its A is not within 1e-8 of 0.
+    The share multiplies the advantages after batch normalisation, as in the published DARA code; GD2PO's own code
+    multiplies S before it. Its 1e-8 in the ratio's denominator is left out, as that is never 0 here. A reward within
+    four roundings of its group's mean is neutral: in float32 the second of 0.1, 0.2 and 0.3 is not quite their mean.
     """
     size_KB = signals.rewards_KGB.nan_to_num(nan=0.0).abs().amax(dim=1)
     rounding_KB = 4 * torch.finfo(size_KB.dtype).eps * size_KB / (signals.std_KB + settings.eps)

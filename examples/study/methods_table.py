@@ -16,8 +16,8 @@ STUDIED_AS = {"static_asym": "static_5"}
 TOP = """\
 # The methods
 
-Written by `python examples/study/methods_table.py` from `METHODS` and `SETTINGS` of `dara_trl.aggregation`: do not edit.
-One file a method in `dara_trl/aggregation/methods/`; its docstring says what is left open by the paper, and which we
+Written by `python examples/study/methods_table.py` from `METHODS` and `SETTINGS` of `dara_trl.aggregation`: not to be
+edited. One file a method in `dara_trl/aggregation/methods/`; its docstring says what the paper leaves open, and which we
 follow where the authors' code differs.
 
 rₖ is reward k, μₖ and σₖ are its mean and standard deviation in the group, Aₖ = (rₖ - μₖ) / (σₖ + ε) is its group
@@ -41,10 +41,10 @@ configuration refuses a setting that the method does not read.
 LACKS_TOP = """
 ## Invariances
 
-Tested for every method, with ε = 0 (tests/test_invariances.py): the order of groups and of rollouts; scaling one reward,
-or all (`joint_scale`), with their ranges; adding a constant to one; a further reward that is the same for all rollouts
-(`dead`) or has priority 0; a further rollout that nothing scores; float16 and bfloat16 input; repetition, bit for bit. The
-tests also check that these are really lacking:
+Tested for every method, with ε = 0 (tests/test_invariances.py): the order of groups and of rollouts; scaling one
+reward, or all (`joint_scale`), with their ranges; adding a constant to one; a further reward that is the same for all
+rollouts (`dead`) or has priority 0; a further rollout that nothing scores; float16 and bfloat16 input; repetition, bit
+for bit. The tests also check that these are really lacking:
 """
 
 

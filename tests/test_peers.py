@@ -148,6 +148,16 @@ def test_gd2po_by_hand():
     assert result.weights_K.tolist() == [1, 1]
 
 
+def test_gd2po_snr_by_hand():
+    # With G = 2 all |A| are equal: two rewards against one leave |sum| / sum of sizes = 1/3.
+    rewards = [[1, 1, 0], [0, 0, 1], [0, 0, 0], [1, 1, 1]]
+    for threshold, dropped in ((0.3, [False] * 4), (0.4, [True, True, False, False])):
+        result = run(rewards, "gd2po_snr", 2, snr_threshold=threshold)
+        assert result.dropped_N.tolist() == dropped
+    # With priorities 1, 1 and 2 they cancel.
+    assert run(rewards, "gd2po_snr", 2, snr_threshold=0.3, reward_weights=[1, 1, 2]).dropped_N.sum() == 2
+
+
 def test_rounding_is_no_conflict():
     """In float32 the second of 0.1, 0.2, 0.3 is off their mean by a rounding: neither praised nor blamed."""
     middle = torch.tensor([[0.1, 0.0], [0.2, 1.0], [0.3, 1.0], [0.1, 0.0], [0.2, 0.0], [0.3, 1.0]])

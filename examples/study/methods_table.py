@@ -17,8 +17,8 @@ TOP = """\
 # The methods
 
 Written by `python examples/study/methods_table.py` from `METHODS` and `SETTINGS` of `dara_trl.aggregation`: not to be
-edited. One file a method in `dara_trl/aggregation/methods/`; its docstring says what the paper leaves open, and which we
-follow where the authors' code differs.
+edited. One file a method in `dara_trl/aggregation/methods/`; its docstring says what the paper leaves open, and which
+we follow where the authors' code differs.
 
 rₖ is reward k, μₖ and σₖ are its mean and standard deviation in the group, Aₖ = (rₖ - μₖ) / (σₖ + ε) is its group
 advantage (0 where it is the same for all rollouts or does not apply), αₖ the user's `reward_weights`, πₖ the share of

@@ -11,6 +11,8 @@ def grpo(signals: GroupSignals, settings: MethodSettings) -> Contributions:
 
     The sum is linear, so reward k contributes alpha_k · (r_k - mean(r_k)) / (std(R) + eps). A reward that does not
     apply to a rollout counts as 0 in its sum. `scale_rewards` chooses the std: the group's, the batch's, or none.
+
+    A reward's scale is its priority, and where it does not always apply a constant added to it matters (`lacks`).
     """
     weighted_KGB = per_reward(signals.priorities_K) * signals.rewards_KGB
     if signals.has_nan:

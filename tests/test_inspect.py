@@ -247,7 +247,7 @@ def test_methods_without_density_say_so():
         "gdpo does not weigh rewards by density: all have weight 1; --method dara_asym would."
     )
     assert sentences(groups, method="dvao")[2] == "dvao does not weigh rewards by density; --method dara_asym would."
-    with pytest.raises(InspectError, match="--method must be one of grpo, gdpo, .*rvpo, not 'saw'"):
+    with pytest.raises(InspectError, match=r"--method must be one of grpo, gdpo, .*rvpo, not 'saw'"):
         sentences(groups, method="saw")
 
 

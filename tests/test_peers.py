@@ -49,7 +49,9 @@ def test_corr_grpo_gives_the_published_example():
 
 def test_corr_grpo_of_rewards_that_cancel_is_zero_and_of_nearly_cancelling_ones_large():
     first = torch.rand(16, 1, generator=torch.Generator().manual_seed(0))
-    assert (run(torch.cat([first, 1 - first], 1).float(), "corr_grpo", 4).advantages_N == 0).all()
+    rounded = torch.cat([first**3, 0.7 - first**3], 1)  # in float32 their sum is not quite constant
+    assert rounded.double().sum(dim=1).std() > 0
+    assert (aggregate(rounded, num_generations=4, method="corr_grpo").advantages_N == 0).all()
     opposed = run(torch.cat([first, 1 - 2 * first], 1), "corr_grpo", 4).advantages_N
     alone = run(first, "corr_grpo", 4).advantages_N
     assert (opposed / alone).tolist() == pytest.approx([-1000] * 16, rel=1e-2)  # correlation -1: 1 / sqrt(1e-6)
@@ -66,6 +68,14 @@ def test_saw_by_hand():
     result = run([[0, -3], [1, 3], [0, 3], [1, 3]], "saw", 2, reward_ranges=[(0, 1), (-3, 3)])
     cv = [2 / math.sqrt(3), 2 / 3]
     assert result.weights_K.tolist() == pytest.approx([2 * c / sum(cv) for c in cv])
+    watched = run(
+        [[0, -3, 0], [1, 3, 0], [0, 3, 0], [1, 3, 9]],
+        "saw",
+        2,
+        reward_ranges=[(0, 1), (-3, 3), (0, 9)],
+        reward_weights=[1, 1, 0],
+    )
+    assert watched.weights_K[:2].tolist() == pytest.approx(result.weights_K.tolist())
     raised = run([[0, -3], [1, 3], [0, 3], [1, 3]], "saw", 2, reward_ranges=[(-1, 1), (-3, 3)])
     assert raised.weights_K[0] < result.weights_K[0]
 
@@ -106,6 +116,15 @@ def test_rvpo_by_hand():
     energy = (share * z) ** 2 + ((1 - share) * z) ** 2 + 2 * (z / 2) ** 2
     assert result.calibrated_energy_K.tolist() == pytest.approx([energy, energy])
     assert result.weights_K.tolist() == pytest.approx([1, 1])  # mean of 2·share, 2·(1 - share), 1, 1
+
+
+def test_rvpos_weight_is_the_mean_over_active_groups():
+    # Reward 1 is active in the first group only; in the second, where it is not, reward 0 takes share from it.
+    one_sided = run([[1, 0], [0, 1], [0, 0], [0, 0], [3, 0], [0, 0], [0, 0], [0, 0]], "rvpo", 4, eps=0.0)
+    advantages = [[1.5, -0.5], [-0.5, 1.5], [-0.5, -0.5], [-0.5, -0.5]]
+    expected = sum(2 * math.exp(-a) / (math.exp(-a) + math.exp(-b)) for a, b in advantages) / 4
+    assert one_sided.weights_K[1] == pytest.approx(expected)
+    assert one_sided.weights_K[0] != pytest.approx(expected)
 
 
 @pytest.mark.parametrize("kappa", [1e-3, 0.5, 2.0, 50.0])
@@ -227,10 +246,10 @@ def test_covariance_calibration_equalises_marginal_energies(seed, num_rewards):
     rewards = torch.randn(256, num_rewards, generator=generator, dtype=torch.float64) @ mix
     for k in range(num_rewards):
         rewards[: 64 * (k % 3), k] = 0  # of different densities
-    alpha = [1.0, 0.5, 2.0, 1.0, 1e-3][:num_rewards]
+    alpha = [1.0, 0.5, 2.0, 1.0, 0.1][:num_rewards]
     result = run(rewards, "dara_sym", 4, calibration="covariance", max_weight=1e9, reward_weights=alpha)
     share_K = marginal_energies(result) / result.signals.priorities_K**2
-    torch.testing.assert_close(share_K, share_K[:1].expand(num_rewards), rtol=1e-6, atol=0)
+    torch.testing.assert_close(share_K, share_K[:1].expand(num_rewards), rtol=1e-5, atol=0)
     assert float(result.weights_K.min()) == 1
     total = result.signals.advantages_KGB * (result.signals.priorities_K * result.weights_K).view(-1, 1, 1)
     assert float(marginal_energies(result).sum()) == pytest.approx(float(total.sum(dim=0).square().sum()))

@@ -32,8 +32,10 @@ def corr_grpo(signals: GroupSignals, settings: MethodSettings) -> Contributions:
     total_1GB = centered_KGB.sum(dim=0, keepdim=True).to(dtype)
     magnitude_1B = size_KGB.amax(dim=1).sum(dim=0, keepdim=True)
     active_B = normalize_groups(total_1GB, 0.0, has_nan=False, magnitude_KB=magnitude_1B).active_KB[0]
+    contributions_KGB = centered_KGB / torch.where(active_B, denominator_B, torch.inf)
+    limit = torch.finfo(dtype).max / 1e6  # beyond it lies only what is beyond sense
     return Contributions(
-        contributions_KGB=(centered_KGB / torch.where(active_B, denominator_B, torch.inf)).to(dtype),
+        contributions_KGB=contributions_KGB.clamp(-limit, limit).to(dtype),
         weights_K=torch.ones_like(signals.density_K),
         batch_normalize=False,
     )

@@ -24,15 +24,18 @@ def rvpo(signals: GroupSignals, settings: MethodSettings) -> Contributions:
     shares_K = shares_K / shares_K.sum().clamp(min=1e-30)
     lowest_GB = advantages_KGB.masked_fill(~per_reward(counted_K), torch.inf).amin(dim=0)
     lowest_GB = torch.where(counted_K.any(), lowest_GB, 0.0)
-    # From the lowest upwards, so that exp cannot overflow; expm1 and log1p keep small kappa exact.
+    # From the lowest upwards, so that exp cannot overflow.
     above_KGB = (advantages_KGB - lowest_GB) * per_reward(counted_K)
     if kappa == 0:
         mean_above_GB = (per_reward(shares_K) * above_KGB).sum(dim=0)
         relative_KGB = torch.ones_like(above_KGB)
     else:
+        # expm1 and log1p are exact where the logarithm is near 0, logsumexp where a tiny share has the lowest.
         decay_GB = (per_reward(shares_K) * torch.expm1(-kappa * above_KGB)).sum(dim=0)
-        mean_above_GB = -torch.log1p(decay_GB) / kappa
-        relative_KGB = torch.exp(-kappa * above_KGB) / (1 + decay_GB)
+        logarithm_GB = torch.logsumexp(per_reward(shares_K.log()) - kappa * above_KGB, dim=0)
+        logarithm_GB = torch.where(decay_GB > -0.5, torch.log1p(decay_GB), logarithm_GB)
+        mean_above_GB = -logarithm_GB / kappa
+        relative_KGB = torch.exp(-kappa * above_KGB - logarithm_GB)
     relative_KGB = relative_KGB * per_reward(counted_K)
     return Contributions(
         contributions_KGB=per_reward(shares_K) * relative_KGB * advantages_KGB,

@@ -178,18 +178,14 @@ def test_gd2po_snr_by_hand():
 
 
 def test_rounding_is_no_conflict():
-    """In float32 the second of 0.1, 0.2, 0.3 is off their mean by a rounding: neither praised nor blamed."""
-    middle = torch.tensor([[0.1, 0.0], [0.2, 1.0], [0.3, 1.0], [0.1, 0.0], [0.2, 0.0], [0.3, 1.0]])
-    assert aggregate(middle, num_generations=3, method="gd2po_hard", eps=0.0).dropped_N.sum() == 0
-    middle[1, 0] = 0.19
-    assert aggregate(middle, num_generations=3, method="gd2po_hard", eps=0.0).dropped_N.tolist() == [
-        False,
-        True,
-        False,
-        False,
-        False,
-        False,
-    ]
+    """In float32 0.3 is off the mean of 0.2, 0.3 and 0.4 by a rounding: praised by nothing but that."""
+    middle = torch.tensor([[0.2, 1.0], [0.3, 0.0], [0.4, 1.0], [0.2, 0.0], [0.3, 0.0], [0.4, 1.0]])
+    common = {"num_generations": 3, "eps": 0.0}
+    assert aggregate(middle[:, :1], method="mo_grpo", **common).advantages_N[1] > 1e-7
+    dropped_N = aggregate(middle, method="gd2po_hard", **common).dropped_N
+    assert dropped_N.tolist() == [True] + [False] * 5  # 0.2 is blamed by reward 0, and praised by reward 1
+    middle[1, 0] = 0.31
+    assert aggregate(middle, method="gd2po_hard", **common).dropped_N[1]
 
 
 def test_all_in_conflict_leaves_no_signal():

@@ -24,8 +24,8 @@ rₖ is reward k, μₖ and σₖ are its mean and standard deviation in the gro
 advantage (0 where it is the same for all rollouts or does not apply), αₖ the user's `reward_weights`, πₖ the share of
 groups in which Aₖ is not 0. S is the rollout's score; batch normalisation makes it the advantage. All methods see one
 generation batch of all processes and keep no state between steps. `dara/weight` logs w, 1 where a method weighs none;
-of `dvao` the mean of αₖσₖ / Σ αₗσₗ over the groups in which the reward is active, of `rvpo` the mean of the reward's share
-in the soft minimum over its share in the mean.
+of `dvao` the mean of αₖσₖ / Σ αₗσₗ over the groups in which the reward is active, of `rvpo` the mean of the reward's
+share in the soft minimum over its share in the mean.
 
 *Measured* is our own [CPU study](study.md), one small policy and synthetic task: steps to the threshold relative to
 `gdpo` (below 1 is faster; in brackets the difference in final correctness, on a scale of 6), in the regimes

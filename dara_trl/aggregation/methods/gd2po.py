@@ -18,7 +18,7 @@ def filter_conflicts(signals: GroupSignals, out: Contributions, settings: Method
 
     The share multiplies the advantages after batch normalisation, as in the published DARA code; GD2PO's own code
     multiplies S before it. Its 1e-8 in the ratio's denominator is left out, as that is never 0 here. A reward within
-    four roundings of its group's mean is neutral: in float32 the second of 0.1, 0.2 and 0.3 is not quite their mean.
+    four roundings of its group's mean is neutral: in float32 0.3 is not quite the mean of 0.2, 0.3 and 0.4.
     """
     size_KB = signals.rewards_KGB.nan_to_num(nan=0.0).abs().amax(dim=1)
     rounding_KB = 4 * torch.finfo(size_KB.dtype).eps * size_KB / (signals.std_KB + settings.eps)

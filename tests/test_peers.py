@@ -150,6 +150,21 @@ def test_rvpo_share_is_the_derivative(kappa):
     torch.testing.assert_close(score(advantages).contributions_KGB, advantages * values.grad)
 
 
+@pytest.mark.parametrize(("kappa", "small"), [(1e-4, 1.0), (1e-2, 1e-3), (1.0, 1e-6), (50.0, 1e-12)])
+def test_rvpo_is_exact_in_float32(kappa, small):
+    """Neither a small kappa nor a tiny share of the reward that is lowest costs more than float32's own rounding."""
+    rewards = torch.randn(64, 2, generator=torch.Generator().manual_seed(0))
+    common = {"num_generations": 8, "method": "rvpo", "batch_norm": "none", "eps": 0.0, "risk_aversion": kappa}
+    narrow, wide = (aggregate(given, reward_weights=[1.0, small], **common) for given in (rewards, rewards.double()))
+    torch.testing.assert_close(narrow.advantages_N, wide.advantages_N.float(), rtol=1e-5, atol=2e-6)
+    torch.testing.assert_close(narrow.weights_K, wide.weights_K.float(), rtol=1e-4, atol=1e-5)
+    expected = [
+        reference.soft_minimum(row, [1.0, small], kappa)
+        for row in wide.signals.advantages_KGB.permute(2, 1, 0).flatten(0, 1).tolist()
+    ]
+    assert wide.advantages_N.tolist() == pytest.approx(expected, abs=1e-9)
+
+
 def test_gd2po_by_hand():
     # Group 1: both rollouts conflict. Group 2: two agree, and two are told apart by reward 1 alone.
     rewards = [[1, 0], [0, 1], [0, 0], [0, 0], [1, 1], [0, 0], [0.5, 1], [0.5, 0]]
@@ -346,6 +361,10 @@ def test_bad_settings_are_named(change, error, words):
 
 
 def test_a_rounding_outside_its_range_is_inside():
+    lowest = torch.tensor(0.1)
+    rewards = torch.stack([lowest, torch.nextafter(lowest, torch.tensor(0.0))]).repeat(4).unsqueeze(1)
+    both = torch.cat([rewards, torch.rand(8, 1)], dim=1)
+    assert aggregate(both, num_generations=4, method="saw", reward_ranges=[(0.1, 1), (0, 1)]).weights_K[0] == 0
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         rewards = torch.tensor([[0.1], [0.3], [0.1], [0.2]], dtype=dtype)
         result = aggregate(rewards, num_generations=4, method="saw", reward_ranges=[(0.1, 0.3)])

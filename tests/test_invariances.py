@@ -13,6 +13,15 @@ from random_rewards import options, random_rewards, tensor
 from dara_trl import METHODS, aggregate
 
 
+# A method with other settings than its defaults, which it shares its invariances with.
+VARIANTS = {
+    "dara_sym, covariance": ("dara_sym", {"calibration": "covariance"}),
+    "dara_sym, covariance, hard": ("dara_sym", {"calibration": "covariance", "conflict_filter": "hard"}),
+    "dara_asym, snr": ("dara_asym", {"conflict_filter": "snr"}),
+}
+ALL = {**{name: (name, {}) for name in METHODS}, **VARIANTS}
+
+
 def sample(method, groups=24, size=4):
     """Two dense rewards and a rare one; some do not apply, but every rollout is scored by one."""
     rewards = tensor(random_rewards(random.Random(method), groups, size, 3, 0.2))
@@ -21,8 +30,9 @@ def sample(method, groups=24, size=4):
 
 
 def run(method, rewards, size=4, **changes):
-    extra = {"eps": 0.0, **options(method, rewards), **changes}
-    return aggregate(rewards, num_generations=size, method=method, **extra).advantages_N
+    name, settings = ALL[method]
+    extra = {"eps": 0.0, **settings, **options(name, rewards), **changes}
+    return aggregate(rewards, num_generations=size, method=name, **extra).advantages_N
 
 
 def group_order(method):
@@ -107,13 +117,13 @@ INVARIANCES = {
 }
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ALL)
 @pytest.mark.parametrize("name", INVARIANCES)
 def test_has_it_or_says_that_it_lacks_it(method, name):
     got, expected = INVARIANCES[name](method)
     assert expected.abs().max() > 0.1
     difference = float((got - expected).abs().max())
-    if name in METHODS[method].lacks:
+    if name in METHODS[ALL[method][0]].lacks:
         assert difference > 0.01
     else:
         assert difference < 1e-5
@@ -124,14 +134,14 @@ def test_lacks_are_known():
 
 
 @pytest.mark.parametrize("exponent", [-120, -100, -40, 40, 100, 103])
-@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if "joint_scale" not in method.lacks])
+@pytest.mark.parametrize("method", [m for m in ALL if "joint_scale" not in METHODS[ALL[m][0]].lacks])
 def test_extreme_scales_are_the_same_without_eps(method, exponent):
     rewards = sample(method).float()
     rewards[:, 2] = (rewards[:, 2] > 0).float()
     torch.testing.assert_close(run(method, rewards * 2.0**exponent), run(method, rewards), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ALL)
 def test_single_reward_praises_what_is_above_its_groups_mean(method):
     rewards = torch.rand(96, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     above = rewards.view(24, 4) > rewards.view(24, 4).mean(dim=1, keepdim=True)

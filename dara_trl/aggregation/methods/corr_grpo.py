@@ -14,8 +14,9 @@ def corr_grpo(signals: GroupSignals, settings: MethodSettings) -> Contributions:
     Formula and 1e-6 are those of the authors' code (HKUST-KnowComp/CorrGRPO, `grpo_covariance_coefficient`); `None`,
     which it does not know, counts as the group's mean.
 
-    S has the rewards' unit: neither the scale of one reward nor that of all together is taken off (`lacks`). As in
-    `grpo`, `weights_K` is 1.
+    Where rewards are opposed the denominator may be as small as 1e-3, and with two rollouts a group they always either
+    agree or are opposed. S has the rewards' unit: neither the scale of one reward nor that of all together is taken
+    off (`lacks`). As in `grpo`, `weights_K` is 1.
     """
     # In float64, as the denominator may be 1e-3. What is active is still a question of the rewards' own rounding.
     priorities_K = signals.priorities_K.double()

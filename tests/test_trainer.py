@@ -136,6 +136,21 @@ def test_warnings_reach_the_user(tiny_model, tmp_path, rewards, fields, words):
         assert trainer.state.log_history[0]["frac_reward_zero_std"] == 1
 
 
+@pytest.mark.parametrize("method", ["dvao", "corr_grpo"])
+def test_no_word_of_eps_where_the_method_has_none(tiny_model, tmp_path, method, recwarn):
+    run(tiny_model, tmp_path, [count_a, tiny_scale], aggregation=method, max_steps=1)
+    assert not [str(w.message) for w in recwarn if "swallows" in str(w.message)]
+
+
+def from_one(completions, **kwargs):
+    return [1.0 + value for value in count_a(completions)]
+
+
+def test_ranges_need_not_contain_zero(tiny_model, tmp_path):
+    extra = {"aggregation": "sa_mrpo", "aggregation_reward_ranges": [[1, 13]], "max_steps": 1}
+    assert_consistent(run(tiny_model, tmp_path, [from_one], **extra))
+
+
 def half(completions, **kwargs):
     return [5.0 if text[:1] < "h" else None for text in completions]
 

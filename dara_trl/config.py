@@ -7,9 +7,13 @@ from typing import Any
 
 from trl import GRPOConfig
 
-from .aggregation import METHODS
-from .aggregation.batch_norm import BATCH_NORMS
-from .aggregation.core import SCALE_REWARDS
+from .aggregation import METHODS, SETTINGS
+
+
+def _help(name: str) -> dict[str, str]:
+    """The command line's help of a setting, and the methods that read it."""
+    readers = [method for method, candidate in METHODS.items() if name in candidate.reads]
+    return {"help": f"{SETTINGS[name].help} Read by {', '.join(readers)}."}
 
 
 KEEP = ("any", "all")
@@ -27,14 +31,29 @@ class DARAGRPOConfig(GRPOConfig):
             each reward by the square root of (largest density of any reward / its own density), `"dara_asym"` only
             where it praises, i.e. where its group advantage is positive. `"gdpo"` weighs none
             (https://huggingface.co/papers/2601.05242), `"static_sym"` and `"static_asym"` have fixed weights in their
-            place, and `"grpo"` leaves TRL's own advantages untouched. From Python, also a function as [`aggregate`]
-            takes it.
+            place, and `"grpo"` leaves TRL's own advantages untouched. docs/methods.md compares these and the peers:
+            `"mo_grpo"`, `"corr_grpo"`, `"dvao"`, `"saw"`, `"sa_mrpo"`, `"gd2po_hard"`, `"gd2po_snr"` and `"rvpo"`.
+            From Python, also a function as [`aggregate`] takes it.
         aggregation_max_weight (`float`, *optional*, defaults to `5.0`):
             Cap of DARA's weights, at least 1. Read by `dara_*`.
         aggregation_static_weights (`list[float]`, *optional*):
             One weight for each reward. Needed by `static_*`, refused with any other method.
+        aggregation_reward_ranges (`list[list[float]]`, *optional*):
+            Lowest and highest possible value of each reward, needed by `saw` and `sa_mrpo`: pairs, or the numbers one
+            after the other, as on the command line. A reward outside its range ends the training with an error.
+        aggregation_saturation_exponent (`float`, *optional*, defaults to `0.5`):
+            γ of `sa_mrpo`, at least 0.
+        aggregation_risk_aversion (`float`, *optional*, defaults to `1.0`):
+            κ of `rvpo`, at least 0.
+        aggregation_conflict_filter (`str`, *optional*, defaults to `"none"`):
+            With `dara_*`: drop the rollouts whose rewards conflict, as `gd2po_hard` (`"hard"`) or `gd2po_snr`
+            (`"snr"`) does.
+        aggregation_snr_threshold (`float`, *optional*, defaults to `0.8`):
+            τ of `gd2po_snr` and of `"snr"`, from 0 to 1.
+        aggregation_calibration (`str`, *optional*, defaults to `"density"`):
+            With `dara_sym`: `"covariance"` equalises the rewards' marginal energies, given how they correlate.
         aggregation_eps (`float`, *optional*, defaults to `1e-4`):
-            Added to every standard deviation: TRL's value. Fixed for `"grpo"`.
+            Added to every standard deviation: TRL's value. Fixed for `grpo`, `dvao` and `corr_grpo`.
         aggregation_batch_norm (`str`, *optional*, defaults to `"sequence"`):
             How the summed rewards are normalised over the generation batch: each rollout counted once (`"sequence"`,
             TRL), by its tokens (`"token"`, verl and the published DARA code), or not at all (`"none"`).
@@ -57,19 +76,28 @@ class DARAGRPOConfig(GRPOConfig):
         default="dara_asym",
         metadata={"help": f"Aggregation method, one of: {', '.join(METHODS)}."},
     )
-    aggregation_max_weight: float = field(
-        default=5.0, metadata={"help": "Cap of DARA's weights, at least 1. Read by dara_*."}
-    )
+    aggregation_max_weight: float = field(default=SETTINGS["max_weight"].default, metadata=_help("max_weight"))
     aggregation_static_weights: list[float] | None = field(
-        default=None, metadata={"help": "One weight for each reward. Needed by static_*, refused with other methods."}
+        default=SETTINGS["static_weights"].default, metadata=_help("static_weights")
     )
-    aggregation_eps: float = field(
-        default=1e-4, metadata={"help": "Added to every standard deviation. Fixed for grpo."}
+    aggregation_reward_ranges: list[float] | None = field(
+        default=SETTINGS["reward_ranges"].default, metadata=_help("reward_ranges")
     )
-    aggregation_batch_norm: str = field(
-        default="sequence",
-        metadata={"help": f"Normalisation over the generation batch, one of: {', '.join(BATCH_NORMS)}."},
+    aggregation_saturation_exponent: float = field(
+        default=SETTINGS["saturation_exponent"].default, metadata=_help("saturation_exponent")
     )
+    aggregation_risk_aversion: float = field(
+        default=SETTINGS["risk_aversion"].default, metadata=_help("risk_aversion")
+    )
+    aggregation_conflict_filter: str = field(
+        default=SETTINGS["conflict_filter"].default, metadata=_help("conflict_filter")
+    )
+    aggregation_snr_threshold: float = field(
+        default=SETTINGS["snr_threshold"].default, metadata=_help("snr_threshold")
+    )
+    aggregation_calibration: str = field(default=SETTINGS["calibration"].default, metadata=_help("calibration"))
+    aggregation_eps: float = field(default=SETTINGS["eps"].default, metadata=_help("eps"))
+    aggregation_batch_norm: str = field(default=SETTINGS["batch_norm"].default, metadata=_help("batch_norm"))
     dynamic_sampling: bool = field(
         default=False, metadata={"help": "Replace groups without signal by groups of fresh prompts."}
     )
@@ -81,31 +109,33 @@ class DARAGRPOConfig(GRPOConfig):
     )
 
     def __post_init__(self) -> None:
-        # YAML 1.1 reads 1e-1 as a string, and lists are not converted by the parser.
-        self.aggregation_max_weight = _number("aggregation_max_weight", self.aggregation_max_weight, at_least=1)
-        self.aggregation_eps = _number("aggregation_eps", self.aggregation_eps, at_least=0)
+        as_names: dict[Any, str] = {True: "group", False: "none"}
+        values: dict[str, Any] = {}
+        for name, setting in SETTINGS.items():
+            value = getattr(self, setting.field)
+            if name == "scale_rewards":  # TRL's own, which it reads itself
+                value = as_names.get(value, value) if isinstance(value, bool | str) else repr(value)
+            if setting.choices and value not in setting.choices:
+                raise ValueError(f"{setting.field} must be one of {', '.join(setting.choices)}, not {value!r}.")
+            # YAML 1.1 reads 1e-1 as a string, and lists are not converted by the parser.
+            if setting.at_least is not None:
+                value = _number(setting.field, value, at_least=setting.at_least, at_most=setting.at_most)
+                setattr(self, setting.field, value)
+            values[name] = value
         self.aggregation_static_weights = _numbers("aggregation_static_weights", self.aggregation_static_weights)
+        self.aggregation_reward_ranges = _pairs("aggregation_reward_ranges", self.aggregation_reward_ranges)
         self.reward_weights = _numbers("reward_weights", self.reward_weights, "; to punish, negate the reward itself")
-        if self.aggregation_batch_norm not in BATCH_NORMS:
-            raise ValueError(
-                f"aggregation_batch_norm must be one of {', '.join(BATCH_NORMS)}, not {self.aggregation_batch_norm!r}."
-            )
         self._check_dynamic_sampling()
         if self.multi_objective_aggregation not in ("sum_then_normalize", "normalize_then_sum"):
             raise ValueError(
                 "multi_objective_aggregation must be sum_then_normalize or normalize_then_sum, not "
                 f"{self.multi_objective_aggregation!r}; better drop it, as aggregation replaces it."
             )
-        as_names: dict[Any, str] = {True: "group", False: "none"}
-        given = self.scale_rewards
-        scale_rewards = as_names.get(given, given) if isinstance(given, bool | str) else repr(given)
-        if scale_rewards not in SCALE_REWARDS:
-            raise ValueError(f"scale_rewards must be one of {', '.join(SCALE_REWARDS)}, not {self.scale_rewards!r}.")
         for name, method in METHODS.items():
             if self.aggregation is method.function:
                 self.aggregation = name
         if isinstance(self.aggregation, str):
-            self._refuse_unread_settings(scale_rewards)
+            self._refuse_unread_settings(values)
         elif not callable(self.aggregation):
             raise ValueError(f"aggregation must be one of {', '.join(METHODS)}, or a function: {self.aggregation!r}.")
         else:
@@ -136,31 +166,28 @@ class DARAGRPOConfig(GRPOConfig):
                 f"level of a module, not as a lambda or inside a function: {self.aggregation!r} ({error})."
             ) from error
 
-    def _refuse_unread_settings(self, scale_rewards: str) -> None:
+    def _refuse_unread_settings(self, values: dict[str, Any]) -> None:
         method = METHODS.get(self.aggregation)
         if method is None:
             raise ValueError(f"aggregation must be one of {', '.join(METHODS)}, not {self.aggregation!r}.")
-        given: dict[str, tuple[str, Any, Any]] = {  # what the method calls it: the field, its value, its default
-            "max_weight": ("aggregation_max_weight", self.aggregation_max_weight, 5.0),
-            "static_weights": ("aggregation_static_weights", self.aggregation_static_weights, None),
-            "batch_norm": ("aggregation_batch_norm", self.aggregation_batch_norm, "sequence"),
-            "scale_rewards": ("scale_rewards", scale_rewards, "group"),
-        }
-        for setting, (name, value, default) in given.items():
-            if value != default and setting not in method.reads:
-                readers = [other for other, candidate in METHODS.items() if setting in candidate.reads]
+        for name, value in values.items():
+            if value != SETTINGS[name].default and name not in method.reads:
+                readers = [other for other, candidate in METHODS.items() if name in candidate.reads]
                 raise ValueError(
-                    f"{name}={value!r} has no effect with aggregation={self.aggregation!r}: drop it, or use "
-                    f"{'' if len(readers) == 1 else 'one of '}{', '.join(readers)}."
+                    f"{SETTINGS[name].field}={value!r} has no effect with aggregation={self.aggregation!r}: drop it, "
+                    f"or use {'' if len(readers) == 1 else 'one of '}{', '.join(readers)}."
                 )
-        if "static_weights" in method.reads and not self.aggregation_static_weights:
+        unfiltered = "conflict_filter" in method.reads and values["conflict_filter"] != "snr"
+        if unfiltered and values["snr_threshold"] != SETTINGS["snr_threshold"].default:
             raise ValueError(
-                f"aggregation={self.aggregation!r} needs aggregation_static_weights, one for each reward."
+                f"aggregation_snr_threshold={values['snr_threshold']!r} has no effect without "
+                "aggregation_conflict_filter='snr'."
             )
-        if self.aggregation == "grpo" and self.aggregation_eps != 1e-4:
-            raise ValueError(
-                "aggregation_eps has no effect with aggregation='grpo', where TRL's 1e-4 stands: drop it."
-            )
+        for name in method.needs:
+            if not values[name]:
+                raise ValueError(
+                    f"aggregation={self.aggregation!r} needs {SETTINGS[name].field}, {SETTINGS[name].needed}."
+                )
         if self.multi_objective_aggregation != "sum_then_normalize" and self.aggregation != "gdpo":
             raise ValueError(
                 f"multi_objective_aggregation={self.multi_objective_aggregation!r} contradicts "
@@ -176,13 +203,15 @@ class DARAGRPOConfig(GRPOConfig):
         return fields
 
 
-def _number(name: str, value: Any, *, at_least: float, advice: str = "") -> float:
+def _number(name: str, value: Any, *, at_least: float, at_most: float | None = None, advice: str = "") -> float:
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
         number = math.nan
+    if at_most is not None and not at_least <= number <= at_most:
+        raise ValueError(f"{name} must be a number from {at_least:g} to {at_most:g}, not {value!r}{advice}.")
     if not at_least <= number < math.inf:
-        raise ValueError(f"{name} must be a finite number of at least {at_least}, not {value!r}{advice}.")
+        raise ValueError(f"{name} must be a finite number of at least {at_least:g}, not {value!r}{advice}.")
     return number
 
 
@@ -192,3 +221,23 @@ def _numbers(name: str, values: Any, advice: str = "") -> list[float] | None:
     if not isinstance(values, list | tuple):
         raise ValueError(f"{name} must be a list of numbers, one for each reward, not {values!r}.")
     return [_number(f"{name}[{k}]", value, at_least=0, advice=advice) for k, value in enumerate(values)]
+
+
+def _pairs(name: str, values: Any) -> Any:
+    """[[lowest, highest], ...] from that, or from the numbers one after the other."""
+    if values is None:
+        return None
+    advice = "two numbers for each reward, its lowest and its highest possible value"
+    if not isinstance(values, list | tuple):
+        raise ValueError(f"{name} must be a list of {advice}, not {values!r}.")
+    flat = [number for pair in values for number in (pair if isinstance(pair, list | tuple) else [pair])]
+    nested = [isinstance(pair, list | tuple) for pair in values]
+    paired = all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in values)
+    if len(flat) % 2 or (any(nested) and not paired):
+        raise ValueError(f"{name} must be {advice}, not {values!r}.")
+    numbers = [_number(f"{name}[{k // 2}]", number, at_least=-math.inf) for k, number in enumerate(flat)]
+    pairs = [list(pair) for pair in zip(numbers[::2], numbers[1::2], strict=True)]
+    for k, (low, high) in enumerate(pairs):
+        if not -math.inf < low < high:
+            raise ValueError(f"{name}[{k}] must be two numbers, the lowest below the highest, not {[low, high]!r}.")
+    return pairs

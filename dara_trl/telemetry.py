@@ -18,8 +18,9 @@ def batch_metrics(result: AggregationResult, reward_names: Sequence[str]) -> dic
     """Flat metrics of one generation batch, by name.
 
     `dara/density`, `dara/energy`, `dara/weight`, `dara/calibrated_energy`, `dara/active_groups`, `dara/applicable`,
-    `dara/energy_ratio` and `dara/weight_at_cap`, each `/<reward>`, and `dara/frac_groups_without_signal`. The energy
-    ratio is to the strongest reward before any weight; 0 where no reward has energy.
+    `dara/energy_ratio` and `dara/weight_at_cap`, each `/<reward>`, `dara/frac_groups_without_signal` and
+    `dara/frac_rollouts_dropped`. The energy ratio is to the strongest reward before any weight; 0 where no reward has
+    energy. Weight and calibrated energy are defined in [`AggregationResult`].
     """
     strongest = result.energy_K.max()
     columns = {
@@ -32,12 +33,13 @@ def batch_metrics(result: AggregationResult, reward_names: Sequence[str]) -> dic
         "energy_ratio": torch.where(strongest > 0, result.energy_K / strongest, 0.0),
         "weight_at_cap": result.at_cap_K,
     }
-    without_signal = (~result.signal_B).to(strongest).mean()
+    shares = [(~result.signal_B).to(strongest).mean(), result.dropped_N.to(strongest).mean()]
     # One tensor, so that a result on a GPU costs one transfer.
     table = torch.stack([column.to(strongest) for column in columns.values()])
-    *values, last = torch.cat([table.flatten(), without_signal.view(1)]).tolist()
+    values = torch.cat([table.flatten(), torch.stack(shares)]).tolist()
     names = [f"dara/{column}/{name}" for column in columns for name in reward_names]
-    return {**dict(zip(names, values, strict=True)), "dara/frac_groups_without_signal": last}
+    names += ["dara/frac_groups_without_signal", "dara/frac_rollouts_dropped"]
+    return dict(zip(names, values, strict=True))
 
 
 class SignalWarnings:

@@ -10,7 +10,7 @@ from torch import Tensor
 from trl import GRPOTrainer
 from trl.trainer.utils import get_config_model_id
 
-from .aggregation import AggregationResult, aggregate
+from .aggregation import METHODS, SETTINGS, AggregationResult, aggregate
 from .config import DARAGRPOConfig
 from .dynamic_sampling import DynamicSamplingGRPOTrainer
 from .metrics_file import VARIABLE, MetricsFileCallback
@@ -79,20 +79,21 @@ class DARAGRPOTrainer(DynamicSamplingGRPOTrainer):
         super().__init__(model, reward_funcs, args, *rest, **kwargs)
         # Only now: an environment's `get_reward` joins the reward functions inside super().__init__.
         self.reward_func_names = unique_reward_names(self.reward_func_names)
-        eps = None if args.aggregation == "grpo" else args.aggregation_eps
-        self._signal_warnings = SignalWarnings(self.reward_func_names, eps)
+        own_std = not isinstance(args.aggregation, str) or "eps" in METHODS[args.aggregation].reads
+        self._signal_warnings = SignalWarnings(self.reward_func_names, args.aggregation_eps if own_std else None)
         if metrics_file := os.environ.get(VARIABLE):
             self.add_callback(MetricsFileCallback(metrics_file))
         # Settings that depend on the number of rewards fail here, not after the first generation. A user's function
         # may keep count, so it is not called for this.
-        static = args.aggregation_static_weights
-        if static is not None and len(static) != len(self.reward_funcs):
-            raise ValueError(
-                f"aggregation_static_weights has {len(static)} entries, but there are {len(self.reward_funcs)} "
-                f"rewards: {', '.join(self.reward_func_names)}."
-            )
+        for field in (setting.field for setting in SETTINGS.values() if setting.needed):
+            given = getattr(args, field)
+            if given is not None and len(given) != len(self.reward_funcs):
+                raise ValueError(
+                    f"{field} has {len(given)} entries, but there are {len(self.reward_funcs)} rewards: "
+                    f"{', '.join(self.reward_func_names)}."
+                )
         if isinstance(args.aggregation, str):
-            self._aggregate(torch.zeros(1, len(self.reward_funcs)), 1, torch.ones(1))
+            self._aggregate(torch.full((1, len(self.reward_funcs)), torch.nan), 1, torch.ones(1))
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         output = super()._generate_and_score_completions(inputs)
@@ -132,13 +133,9 @@ class DARAGRPOTrainer(DynamicSamplingGRPOTrainer):
             num_generations=num_generations,
             method=self.args.aggregation,
             reward_weights=self.reward_weights,
-            max_weight=self.args.aggregation_max_weight,
-            static_weights=self.args.aggregation_static_weights,
-            eps=self.args.aggregation_eps,
-            batch_norm=self.args.aggregation_batch_norm,
             lengths_N=lengths_N,
-            scale_rewards=self.args.scale_rewards,
             reward_names=self.reward_func_names,
+            **{name: getattr(self.args, setting.field) for name, setting in SETTINGS.items()},
         )
 
     def _replace_advantages(self, output: dict[str, Any], advantages_N: Tensor) -> None:

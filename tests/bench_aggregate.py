@@ -48,9 +48,7 @@ def main() -> None:
     print(f"{'N':>8} {'K':>2} {'method':>10} {'TRL GDPO':>9} {'aggregate':>9} {'ratio':>6}")
     for num_rollouts in (8_192, 131_072, 1_048_576):
         for num_rewards in (2, 8):
-            for method in METHODS:
-                if method.startswith("static"):
-                    continue
+            for method in (name for name, candidate in METHODS.items() if not candidate.needs):
                 theirs, ours = compare(num_rollouts, num_rewards, 4, method, 60 if num_rollouts < 10_000 else 7)
                 print(
                     f"{num_rollouts:>8} {num_rewards:>2} {method:>10} "

@@ -2,7 +2,8 @@
 
 from datasets import Dataset
 
-from dara_trl import DARAGRPOConfig, DARAGRPOTrainer
+from dara_trl import METHODS, DARAGRPOConfig, DARAGRPOTrainer
+from dara_trl.aggregation import SETTINGS
 
 
 PROMPTS = ["abc", "bcd", "aaa", "hij", "fed", "cab", "gig", "jab"]
@@ -20,6 +21,12 @@ def rare(completions, **kwargs):
 def maybe(completions, **kwargs):
     """Applies to about half of the rollouts."""
     return [float(len(text)) if "e" in text else None for text in completions]
+
+
+def needed(method: str, num_rewards: int) -> dict:
+    """What the method cannot do without, for count_a, rare and maybe."""
+    give = {"static_weights": [1.0, 5.0, 2.0], "reward_ranges": [[0, 12], [0, 1], [0, 12]]}
+    return {SETTINGS[name].field: give[name][:num_rewards] for name in METHODS[method].needs}
 
 
 def prompts(count: int = 32) -> Dataset:

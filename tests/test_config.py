@@ -4,10 +4,11 @@ import json
 import math
 
 import pytest
-from rollouts import config
+from rollouts import config, needed
 from trl import TrlParser
 
 from dara_trl import METHODS, DARAGRPOConfig, aggregate
+from dara_trl.aggregation import SETTINGS, MethodSettings
 
 
 def own(signals, given):
@@ -20,10 +21,22 @@ def test_defaults_are_those_of_aggregate(tmp_path):
     defaults = {name: p.default for name, p in inspect.signature(aggregate).parameters.items()}
     args = config(tmp_path)
     assert args.aggregation == defaults["method"]
-    assert args.aggregation_max_weight == defaults["max_weight"]
-    assert args.aggregation_static_weights is defaults["static_weights"]
-    assert args.aggregation_eps == defaults["eps"]
-    assert args.aggregation_batch_norm == defaults["batch_norm"]
+    for name, setting in SETTINGS.items():
+        assert getattr(args, setting.field) == defaults[name] == setting.default, name
+
+
+def test_every_setting_is_read_and_has_its_four_places():
+    fields = DARAGRPOConfig.__dataclass_fields__
+    for name, setting in SETTINGS.items():
+        readers = [method for method, candidate in METHODS.items() if name in candidate.reads]
+        assert readers
+        if name != "scale_rewards":
+            assert fields[setting.field].metadata["help"].endswith(f"Read by {', '.join(readers)}.")
+            assert f"{setting.field} (`" in DARAGRPOConfig.__doc__
+        given = {"static_weights": "static_weights_K", "reward_ranges": "reward_ranges_K2"}.get(name, name)
+        assert given in MethodSettings.__dataclass_fields__ or name == "batch_norm"
+        assert f"{name} (" in aggregate.__doc__
+    assert {name for method in METHODS.values() for name in method.reads} == set(SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +79,32 @@ def test_defaults_are_those_of_aggregate(tmp_path):
         ({"aggregation": METHODS["static_asym"].function}, "'static_asym' needs aggregation_static_weights"),
         ({"aggregation": "static_asym", "aggregation_static_weights": []}, "needs aggregation_static_weights"),
         ({"scale_rewards": ["group"], "aggregation": "grpo"}, "scale_rewards must be one of"),
+        ({"aggregation": "dvao", "aggregation_eps": 1e-6}, "aggregation_eps=1e-06 has no effect.*'dvao'"),
+        ({"aggregation": "mo_grpo", "aggregation_batch_norm": "none"}, "aggregation_batch_norm.*no effect.*'mo_grpo'"),
+        ({"aggregation": "saw"}, "aggregation='saw' needs aggregation_reward_ranges, the lowest and the highest"),
+        ({"aggregation": "sa_mrpo", "aggregation_reward_ranges": []}, "needs aggregation_reward_ranges"),
+        ({"aggregation_reward_ranges": [[0, 1]]}, "aggregation_reward_ranges.*no effect.*one of saw, sa_mrpo"),
+        ({"aggregation": "saw", "aggregation_reward_ranges": [0, 1, 2]}, "reward_ranges must be two numbers for each"),
+        ({"aggregation": "saw", "aggregation_reward_ranges": [[0, 1], 2, 3]}, "reward_ranges must be two numbers for"),
+        ({"aggregation": "saw", "aggregation_reward_ranges": [[0, 1, 2], [3]]}, "reward_ranges must be two numbers"),
+        (
+            {"aggregation": "saw", "aggregation_reward_ranges": [0, 1, 3, 3]},
+            r"ranges\[1\].*lowest below.*\[3.0, 3.0\]",
+        ),
+        ({"aggregation": "saw", "aggregation_reward_ranges": [0, "x"]}, r"aggregation_reward_ranges\[0\].*'x'"),
+        ({"aggregation": "saw", "aggregation_reward_ranges": 3}, "aggregation_reward_ranges must be a list.*3"),
+        ({"aggregation_saturation_exponent": 1.0}, "saturation_exponent=1.0 has no effect.*drop it, or use sa_mrpo"),
+        ({"aggregation": "rvpo", "aggregation_risk_aversion": -1}, "aggregation_risk_aversion.*at least 0.*-1"),
+        ({"aggregation_risk_aversion": 2}, "aggregation_risk_aversion=2.0 has no effect.*or use rvpo"),
+        ({"aggregation": "gdpo", "aggregation_conflict_filter": "hard"}, "no effect.*one of dara_sym, dara_asym"),
+        (
+            {"aggregation_conflict_filter": "soft"},
+            "aggregation_conflict_filter must be one of none, hard, snr.*'soft'",
+        ),
+        ({"aggregation": "gd2po_snr", "aggregation_snr_threshold": 1.5}, "snr_threshold.*from 0 to 1, not 1.5"),
+        ({"aggregation": "gd2po_hard", "aggregation_snr_threshold": 0.5}, "snr_threshold=0.5 has no.*gd2po_snr"),
+        ({"aggregation_snr_threshold": 0.5}, "no effect without aggregation_conflict_filter='snr'"),
+        ({"aggregation_calibration": "covariance"}, "aggregation_calibration='covariance' has no.*or use dara_sym"),
     ],
 )
 def test_contradictions_and_wrong_types_are_named(tmp_path, fields, words):
@@ -75,8 +114,7 @@ def test_contradictions_and_wrong_types_are_named(tmp_path, fields, words):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_is_accepted(tmp_path, method):
-    extra = {"aggregation_static_weights": [1, 5]} if method.startswith("static") else {}
-    assert config(tmp_path, aggregation=method, **extra).aggregation == method
+    assert config(tmp_path, aggregation=method, **needed(method, 2)).aggregation == method
 
 
 def test_numbers_that_yaml_reads_as_strings(tmp_path):
@@ -99,6 +137,30 @@ def test_command_line(tmp_path):
     )
     assert args.aggregation_static_weights == [1.0, 5.0]
     assert args.aggregation_batch_norm == "token"
+    (args,) = TrlParser(DARAGRPOConfig).parse_args_and_config(
+        ["--output_dir", str(tmp_path), "--use_cpu", "--bf16", "false", "--aggregation", "sa_mrpo"]
+        + ["--aggregation_reward_ranges", "0", "1", "-3", "3e0", "--aggregation_saturation_exponent", "1e-1"]
+    )
+    assert args.aggregation_reward_ranges == [[0, 1], [-3, 3]]
+    assert args.aggregation_saturation_exponent == 0.1
+
+
+@pytest.mark.parametrize("written", ["[[0, 1], [-3, 3e0]]", "[0, 1, -3, 3]"])
+def test_ranges_in_yaml_and_in_a_stored_configuration(tmp_path, written):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        f"output_dir: {tmp_path}\nuse_cpu: true\nbf16: false\naggregation: dara_asym\n"
+        "aggregation_conflict_filter: snr\naggregation_snr_threshold: 3e-1\n"
+    )
+    (args,) = TrlParser(DARAGRPOConfig).parse_args_and_config(["--config", str(recipe)])
+    assert args.aggregation_snr_threshold == 0.3
+    recipe.write_text(
+        f"output_dir: {tmp_path}\nuse_cpu: true\nbf16: false\naggregation: saw\naggregation_reward_ranges: {written}\n"
+    )
+    (args,) = TrlParser(DARAGRPOConfig).parse_args_and_config(["--config", str(recipe)])
+    assert args.aggregation_reward_ranges == [[0, 1], [-3, 3]]
+    stored = json.loads(args.to_json_string())["aggregation_reward_ranges"]
+    assert config(tmp_path, aggregation="saw", aggregation_reward_ranges=stored).aggregation_reward_ranges == stored
 
 
 def test_fields_survive_a_round_trip(tmp_path):

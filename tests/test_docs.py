@@ -2,6 +2,7 @@
 
 import random
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_rewards import random_rewards, tensor
 
-from dara_trl import aggregate
+from dara_trl import METHODS, aggregate
 
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -52,3 +53,28 @@ def test_groups_of_dara_em_have_no_mean_of_their_own(none_rate):
     unscored_NK = rewards.isnan()
     alone = aggregate(rewards[:, :1], num_generations=8, method=dara_em, batch_norm="none")
     assert (alone.advantages_N[unscored_NK[:, 0]] == 0).all()
+
+
+def test_methods_are_as_written_from_the_lists():
+    script = runpy.run_path(str(DOCS.parent / "examples" / "study" / "methods_table.py"))
+    assert (DOCS / "methods.md").read_text(encoding="utf-8") == script["render"](), (
+        "run examples/study/methods_table.py"
+    )
+
+
+def test_studys_figures_are_found():
+    script = runpy.run_path(str(DOCS.parent / "examples" / "study" / "methods_table.py"))
+    found = script["studied"]((DOCS / "study.md").read_text(encoding="utf-8"))
+    assert {"gdpo", "grpo", "dara_sym", "dara_asym", "static_5"} <= set(found)
+    assert set(found["dara_sym"]) == set(script["REGIMES"])
+    assert all(
+        re.fullmatch(r">?\d\.?\d* ?(\([+-]\d\.\d\d\))?", cell) for row in found.values() for cell in row.values()
+    )
+
+
+def test_every_method_is_in_the_readme_and_says_what_it_is():
+    text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    for name, method in METHODS.items():
+        assert f"`{name}`" in text, name
+        assert re.fullmatch(r"arXiv \d{4}\.\d{5}", method.paper), name
+        assert all((method.equation, method.helps, method.hurts)), name

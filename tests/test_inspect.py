@@ -241,6 +241,16 @@ def test_sentences():
     assert "at the cap of 2 in 100 %" in sentences([VARIED[2]] + [VARIED[0]] * 39, max_weight=2)[2]
 
 
+def test_methods_without_density_say_so():
+    groups = [[(0, 0), (1, 5)]] * 20 + [[(0, 0), (1, 0)]] * 20
+    assert sentences(groups, method="gdpo")[2] == (
+        "gdpo does not weigh rewards by density: all have weight 1; --method dara_asym would."
+    )
+    assert sentences(groups, method="dvao")[2] == "dvao does not weigh rewards by density; --method dara_asym would."
+    with pytest.raises(InspectError, match=r"--method must be one of grpo, gdpo, .*rvpo, not 'saw'"):
+        sentences(groups, method="saw")
+
+
 def write(folder, frame, name="f.parquet"):
     path = folder / name
     frame.to_parquet(path)

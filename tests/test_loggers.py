@@ -4,7 +4,7 @@ import math
 import time
 
 import pytest
-from rollouts import count_a, maybe, prompts, rare, run
+from rollouts import count_a, maybe, needed, prompts, rare, run
 
 from dara_trl import METHODS, aggregate
 from dara_trl.telemetry import batch_metrics
@@ -21,7 +21,8 @@ PER_REWARD = [
     "weight_at_cap",
 ]
 NAMES = ["count_a", "rare", "maybe"]
-KEYS = [f"dara/{figure}/{name}" for figure in PER_REWARD for name in NAMES] + ["dara/frac_groups_without_signal"]
+KEYS = [f"dara/{figure}/{name}" for figure in PER_REWARD for name in NAMES]
+KEYS += ["dara/frac_groups_without_signal", "dara/frac_rollouts_dropped"]
 
 
 def expected_metrics(trainer, record):
@@ -30,6 +31,7 @@ def expected_metrics(trainer, record):
         num_generations=record["num_generations"],
         method=trainer.args.aggregation,
         static_weights=trainer.args.aggregation_static_weights,
+        reward_ranges=trainer.args.aggregation_reward_ranges,
     )
     return batch_metrics(result, NAMES)
 
@@ -50,7 +52,6 @@ def test_wandb_holds_every_figure_at_every_step(tiny_model, tmp_path, wandb_fold
     import wandb
     from read_wandb import history
 
-    extra = {"aggregation_static_weights": [1.0, 5.0, 2.0]} if method.startswith("static") else {}
     trainer = run(
         tiny_model,
         tmp_path / "out",
@@ -62,7 +63,7 @@ def test_wandb_holds_every_figure_at_every_step(tiny_model, tmp_path, wandb_fold
         eval_strategy="steps",
         eval_steps=3,
         per_device_eval_batch_size=32,
-        **extra,
+        **needed(method, 3),
     )
     wandb.finish()
     for _ in range(100):  # it may return before W&B's service has written the last rows

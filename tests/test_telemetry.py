@@ -5,6 +5,7 @@ import warnings
 
 import pytest
 import torch
+from random_rewards import options
 
 from dara_trl import METHODS, aggregate
 from dara_trl.telemetry import SignalWarnings, batch_metrics, unique_reward_names
@@ -34,16 +35,27 @@ def test_metrics_of_a_hand_computed_batch():
             "dara/weight_at_cap/dense": 0.0,
             "dara/weight_at_cap/rare": 0.0,
             "dara/frac_groups_without_signal": 0.25,
+            "dara/frac_rollouts_dropped": 0.0,
         }
     )
     capped = aggregate(REWARDS, num_generations=2, method="dara_asym", max_weight=1.5)
     assert batch_metrics(capped, ["dense", "rare"])["dara/weight_at_cap/rare"] == 1.0
 
 
+def test_dropped_rollouts_are_counted_and_their_energy_is_not():
+    opposed = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 0.0], [1.0, 1.0]])
+    result = aggregate(opposed, num_generations=2, method="dara_sym", conflict_filter="hard", eps=0.0)
+    metrics = batch_metrics(result, ["a", "b"])
+    assert metrics["dara/frac_rollouts_dropped"] == 0.5
+    assert metrics["dara/frac_groups_without_signal"] == 0.5
+    assert metrics["dara/energy/a"] == pytest.approx(2)
+    assert metrics["dara/calibrated_energy/a"] == pytest.approx(1)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_batch_without_signal_has_finite_metrics(method):
-    extra = {"static_weights": [1.0, 5.0]} if method.startswith("static") else {}
-    result = aggregate(torch.full((8, 2), torch.nan), num_generations=2, method=method, **extra)
+    rewards = torch.full((8, 2), torch.nan)
+    result = aggregate(rewards, num_generations=2, method=method, **options(method, rewards))
     metrics = batch_metrics(result, ["a", "b"])
     assert all(value == value for value in metrics.values())
     assert metrics["dara/frac_groups_without_signal"] == 1.0

@@ -14,7 +14,7 @@ import pytest
 import torch
 from datasets import Dataset
 from peft import LoraConfig
-from rollouts import PROMPTS, RecordingTrainer, config, count_a, maybe, prompts, rare, run
+from rollouts import PROMPTS, RecordingTrainer, config, count_a, maybe, needed, prompts, rare, run
 from trl import GRPOConfig, GRPOTrainer, chat_template_utils
 
 from dara_trl import METHODS, DARAGRPOConfig, DARAGRPOTrainer, aggregate
@@ -32,6 +32,9 @@ def assert_consistent(trainer, mode="train"):
             method=trainer.args.aggregation,
             reward_weights=trainer.args.reward_weights,
             static_weights=trainer.args.aggregation_static_weights,
+            reward_ranges=trainer.args.aggregation_reward_ranges,
+            conflict_filter=trainer.args.aggregation_conflict_filter,
+            calibration=trainer.args.aggregation_calibration,
             batch_norm=trainer.args.aggregation_batch_norm,
             lengths_N=record["lengths"],
         )
@@ -41,8 +44,27 @@ def assert_consistent(trainer, mode="train"):
 
 @pytest.mark.parametrize("method", [m for m in METHODS if m != "grpo"])
 def test_methods(tiny_model, tmp_path, method):
-    extra = {"aggregation_static_weights": [1.0, 5.0]} if method.startswith("static") else {}
-    assert_consistent(run(tiny_model, tmp_path, [count_a, rare], aggregation=method, **extra))
+    assert_consistent(run(tiny_model, tmp_path, [count_a, rare], aggregation=method, **needed(method, 2)))
+
+
+def test_a_conflict_filter_reaches_the_loss(tiny_model, tmp_path):
+    extra = {"aggregation_conflict_filter": "hard", "aggregation_calibration": "covariance"}
+    trainer = run(tiny_model, tmp_path, [count_a, rare], aggregation="dara_sym", **extra)
+    for record in assert_consistent(trainer):
+        dropped_N = record["result"].dropped_N
+        assert 0 < dropped_N.sum() < len(dropped_N)
+        assert (record["trained_on"][dropped_N] == 0).all()
+
+
+def test_a_reward_outside_its_range_is_named(tiny_model, tmp_path):
+    with pytest.raises(ValueError, match=r"Reward 0 \('count_a'\) is .* outside its reward_ranges, 0 to 0.5"):
+        run(tiny_model, tmp_path, [count_a, rare], aggregation="saw", aggregation_reward_ranges=[[0, 0.5], [0, 1]])
+
+
+def test_number_of_ranges_is_checked_before_training(tiny_model, tmp_path):
+    given = config(tmp_path, aggregation="saw", aggregation_reward_ranges=[0, 1])
+    with pytest.raises(ValueError, match="aggregation_reward_ranges has 1 entries, but there are 2 rewards: "):
+        RecordingTrainer(tiny_model, [count_a, rare], given, train_dataset=prompts())
 
 
 calls = []
@@ -112,6 +134,21 @@ def test_warnings_reach_the_user(tiny_model, tmp_path, rewards, fields, words):
         trainer = run(tiny_model, tmp_path, rewards, **fields)
     if "no reward" in words:
         assert trainer.state.log_history[0]["frac_reward_zero_std"] == 1
+
+
+@pytest.mark.parametrize("method", ["dvao", "corr_grpo"])
+def test_no_word_of_eps_where_the_method_has_none(tiny_model, tmp_path, method, recwarn):
+    run(tiny_model, tmp_path, [count_a, tiny_scale], aggregation=method, max_steps=1)
+    assert not [str(w.message) for w in recwarn if "swallows" in str(w.message)]
+
+
+def from_one(completions, **kwargs):
+    return [1.0 + value for value in count_a(completions)]
+
+
+def test_ranges_need_not_contain_zero(tiny_model, tmp_path):
+    extra = {"aggregation": "sa_mrpo", "aggregation_reward_ranges": [[1, 13]], "max_steps": 1}
+    assert_consistent(run(tiny_model, tmp_path, [from_one], **extra))
 
 
 def half(completions, **kwargs):

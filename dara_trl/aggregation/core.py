@@ -4,17 +4,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from .batch_norm import BATCH_NORMS, normalize_batch
+from .batch_norm import normalize_batch
 from .groups import GroupSignals, energy, group_signals
 from .methods import METHODS, Contributions, MethodFunction, MethodSettings
+from .settings import SETTINGS
 
 
 MAX_PRIORITY = 1e6  # beyond it, energies leave float32
-SCALE_REWARDS = ("group", "batch", "none")
 
 
 @dataclass(frozen=True)
@@ -25,13 +26,14 @@ class AggregationResult:
         advantages_N: what the policy gradient multiplies, in the order of the rewards' rows.
         density_K: share of all B groups in which the reward tells at least two rollouts apart.
         energy_K: sum of the squared group advantages, before any weight.
-        weights_K: the weight the method gave each reward.
+        weights_K: the weight the method gave each reward; a mean where it weighs anew in every group or rollout.
         calibrated_energy_K: energy of what the reward contributes to S, priority and weight included, before
-            batch normalisation.
+            batch normalisation; what a conflict filter drops counts as 0, and its groups as far as they are kept.
         active_BK: True where the group is active in the reward.
         applicable_K: share of groups in which the reward applied (was not NaN) to at least one rollout.
         signal_B: True where some reward contributes to the group's S.
         at_cap_K: True where the weight stands at `max_weight`.
+        dropped_N: True for rollouts that a conflict filter dropped.
         signals: the per-group ingredients of all of the above.
     """
 
@@ -44,6 +46,7 @@ class AggregationResult:
     applicable_K: Tensor
     signal_B: Tensor
     at_cap_K: Tensor
+    dropped_N: Tensor
     signals: GroupSignals
 
 
@@ -56,6 +59,12 @@ def aggregate(
     reward_weights: Sequence[float] | Tensor | None = None,
     max_weight: float = 5.0,
     static_weights: Sequence[float] | Tensor | None = None,
+    reward_ranges: Sequence[Sequence[float]] | Tensor | None = None,
+    saturation_exponent: float = 0.5,
+    risk_aversion: float = 1.0,
+    conflict_filter: str = "none",
+    snr_threshold: float = 0.8,
+    calibration: str = "density",
     eps: float = 1e-4,
     batch_norm: str = "sequence",
     lengths_N: Tensor | None = None,
@@ -64,7 +73,8 @@ def aggregate(
 ) -> AggregationResult:
     """Aggregate several rewards into one advantage per rollout, over one whole generation batch.
 
-    A pure function: no state between calls, bitwise the same result for the same input.
+    A pure function: no state between calls, bitwise the same result for the same input. A setting that the method does
+    not read (`METHODS[method].reads`) changes nothing here; `DARAGRPOConfig` refuses it.
 
     Args:
         rewards_NK (`torch.Tensor`): floating point, shape (N, K) with N = B·G; the G rollouts of a prompt in a row.
@@ -76,6 +86,15 @@ def aggregate(
             reward of priority 0 is measured, but neither trained on nor a standard for the others' weights.
         max_weight (`float`, *optional*, defaults to 5.0): cap of the weights, at least 1. Read by `dara_*`.
         static_weights (sequence of K floats, *optional*): the weights of `static_*`.
+        reward_ranges (sequence of K pairs of floats, *optional*): the lowest and the highest possible value of each
+            reward. Needed by `saw` and `sa_mrpo`; a reward outside its range is an error.
+        saturation_exponent (`float`, *optional*, defaults to 0.5): gamma of `sa_mrpo`.
+        risk_aversion (`float`, *optional*, defaults to 1.0): kappa of `rvpo`.
+        conflict_filter (`str`, *optional*, defaults to `"none"`): with `dara_*`, drop the rollouts that `gd2po_hard`
+            (`"hard"`) or `gd2po_snr` (`"snr"`) would.
+        snr_threshold (`float`, *optional*, defaults to 0.8): tau of `gd2po_snr` and of `conflict_filter="snr"`.
+        calibration (`str`, *optional*, defaults to `"density"`): `"covariance"` makes `dara_sym` equalise the rewards'
+            marginal energies, given how they correlate.
         eps (`float`, *optional*, defaults to 1e-4): added to every standard deviation. TRL has 1e-4, the published
             DARA code 1e-6, the theory 0.
         batch_norm (`str`, *optional*, defaults to `"sequence"`): `"sequence"` (TRL), `"token"` (verl, the published
@@ -96,11 +115,27 @@ def aggregate(
     has_nan = _check_rewards(rewards_NK, num_generations, reward_names)
     num_generations = int(num_generations)
     num_rollouts, num_rewards = rewards_NK.shape
-    _check_settings(max_weight, eps, batch_norm, scale_rewards)
+    numbers = {
+        "max_weight": max_weight,
+        "saturation_exponent": saturation_exponent,
+        "risk_aversion": risk_aversion,
+        "snr_threshold": snr_threshold,
+        "eps": eps,
+    }
+    words = {
+        "conflict_filter": conflict_filter,
+        "calibration": calibration,
+        "batch_norm": batch_norm,
+        "scale_rewards": scale_rewards,
+    }
+    _check_numbers(numbers)
+    _check_words(words)
     priorities = _check_weights("reward_weights", reward_weights, num_rewards)
     static = _check_weights("static_weights", static_weights, num_rewards)
-    if static is None and isinstance(method, str) and "static_weights" in METHODS[method].reads:
-        raise ValueError(f"method={method!r} needs static_weights: {num_rewards} numbers, one weight for each reward.")
+    ranges = _check_ranges(reward_ranges, rewards_NK, reward_names)
+    for name in METHODS[method].needs if isinstance(method, str) else ():
+        if {"static_weights": static, "reward_ranges": ranges}[name] is None:
+            raise ValueError(f"method={method!r} needs {name}: {SETTINGS[name].needed}, {num_rewards} in all.")
     _check_lengths(lengths_N, num_rollouts, batch_norm)
 
     dtype = torch.promote_types(rewards_NK.dtype, torch.float32)
@@ -116,6 +151,12 @@ def aggregate(
         eps=float(eps),
         max_weight=float(max_weight),
         static_weights_K=None if static is None else rewards_NK.new_tensor(static),
+        reward_ranges_K2=None if ranges is None else rewards_NK.new_tensor(ranges),
+        saturation_exponent=float(saturation_exponent),
+        risk_aversion=float(risk_aversion),
+        conflict_filter=conflict_filter,
+        snr_threshold=float(snr_threshold),
+        calibration=calibration,
         scale_rewards=scale_rewards,
     )
     out = function(signals, settings)
@@ -125,40 +166,52 @@ def aggregate(
         _check_contributions(method, out, signals)
 
     largest_KB = out.contributions_KGB.abs().amax(dim=1)
-    scores_N = out.contributions_KGB.sum(dim=0).t().flatten()
-    scorable_N = ~rewards_NK.isnan().all(dim=1) if has_nan else None
+    scores_GB = out.contributions_KGB.sum(dim=0) if out.scores_GB is None else out.scores_GB
+    counted_N = ~rewards_NK.isnan().all(dim=1) if has_nan else None
+    kept_N = None if out.kept_GB is None else out.kept_GB.t().flatten()
+    if kept_N is not None:
+        counted_N = kept_N if counted_N is None else kept_N & counted_N
     advantages_N = normalize_batch(
-        scores_N,
-        scorable_N,
+        scores_GB.t().flatten(),
+        counted_N,
         largest_KB.amax(dim=1).sum(),
         batch_norm if out.batch_normalize else "none",
         settings.eps,
         lengths_N,
     )
+    contributions_KGB = out.contributions_KGB
+    if out.group_scale_B is not None:
+        advantages_N = (advantages_N.view(-1, num_generations) * out.group_scale_B.unsqueeze(1)).flatten()
+        contributions_KGB = contributions_KGB * out.group_scale_B
     return AggregationResult(
         advantages_N=advantages_N,
         density_K=signals.density_K,
         energy_K=signals.energy_K,
         weights_K=out.weights_K,
-        calibrated_energy_K=energy(out.contributions_KGB),
+        calibrated_energy_K=energy(contributions_KGB),
         active_BK=signals.active_KB.t(),
         applicable_K=(signals.scorable_KB > 0).to(dtype).mean(dim=1),
         signal_B=largest_KB.amax(dim=0) > 0,
         at_cap_K=torch.zeros_like(out.weights_K, dtype=torch.bool) if out.at_cap_K is None else out.at_cap_K,
+        dropped_N=torch.zeros_like(advantages_N, dtype=torch.bool) if kept_N is None else ~kept_N,
         signals=signals,
     )
 
 
 def _check_contributions(method: MethodFunction, out: Contributions, signals: GroupSignals) -> None:
+    real, (_, *shape_GB) = signals.rewards_KGB.dtype, signals.rewards_KGB.shape
     for name, wanted, dtype in (
-        ("contributions_KGB", signals.rewards_KGB.shape, signals.rewards_KGB.dtype),
-        ("weights_K", signals.density_K.shape, signals.rewards_KGB.dtype),
+        ("contributions_KGB", signals.rewards_KGB.shape, real),
+        ("weights_K", signals.density_K.shape, real),
         ("at_cap_K", signals.density_K.shape, torch.bool),
+        ("scores_GB", shape_GB, real),
+        ("kept_GB", shape_GB, torch.bool),
+        ("group_scale_B", shape_GB[1:], real),
     ):
         given = getattr(out, name)
-        if given is None and name == "at_cap_K":
+        if given is None and name not in ("contributions_KGB", "weights_K"):
             continue
-        if not isinstance(given, Tensor) or given.shape != wanted or given.dtype != dtype:
+        if not isinstance(given, Tensor) or given.shape != torch.Size(wanted) or given.dtype != dtype:
             found = f"{tuple(given.shape)}, {given.dtype}" if isinstance(given, Tensor) else type(given).__name__
             raise ValueError(f"method {method!r} returned {name} of shape {found}, not {tuple(wanted)}, {dtype}.")
         if not torch.isfinite(given).all():
@@ -205,15 +258,53 @@ def _check_rewards(rewards_NK: Tensor, num_generations: int, reward_names: Seque
     return True
 
 
-def _check_settings(max_weight: float, eps: float, batch_norm: str, scale_rewards: str) -> None:
-    if not _is_number(max_weight) or not max_weight >= 1:
-        raise ValueError(f"max_weight must be a number of at least 1, not {max_weight!r}.")
-    if not _is_number(eps) or not 0 <= eps < math.inf:
-        raise ValueError(f"eps must be a finite number of at least 0, not {eps!r}.")
-    if batch_norm not in BATCH_NORMS:
-        raise ValueError(f"batch_norm must be one of {', '.join(BATCH_NORMS)}, not {batch_norm!r}.")
-    if scale_rewards not in SCALE_REWARDS:
-        raise ValueError(f"scale_rewards must be one of {', '.join(SCALE_REWARDS)}, not {scale_rewards!r}.")
+def _check_numbers(values: dict[str, float]) -> None:
+    for name, value in values.items():
+        low, high = SETTINGS[name].at_least, SETTINGS[name].at_most
+        assert low is not None
+        # An infinite cap is none.
+        limit = high if high is not None else math.inf if name == "max_weight" else torch.finfo(torch.float32).max
+        if not _is_number(value) or not low <= value <= limit:
+            finite = "" if name == "max_weight" else "finite "
+            wanted = f"a {finite}number of at least {low:g}" if high is None else f"a number from {low:g} to {high:g}"
+            raise ValueError(f"{name} must be {wanted}, not {value!r}.")
+
+
+def _check_words(values: dict[str, str]) -> None:
+    for name, value in values.items():
+        choices = SETTINGS[name].choices
+        if value not in choices:
+            raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}.")
+
+
+def _check_ranges(
+    ranges: Sequence[Sequence[float]] | Tensor | None, rewards_NK: Tensor, reward_names: Sequence[str] | None
+) -> list[list[float]] | None:
+    """K pairs (lowest, highest), which no reward leaves by more than four roundings of its type."""
+    if ranges is None:
+        return None
+    num_rewards = rewards_NK.shape[1]
+    pairs: Any = ranges.tolist() if hasattr(ranges, "tolist") else ranges
+    if not isinstance(pairs, Sequence) or isinstance(pairs, str):
+        raise TypeError(f"reward_ranges must be {num_rewards} pairs (lowest, highest), not {ranges!r}.")
+    if len(pairs) != num_rewards:
+        raise ValueError(f"reward_ranges has {len(pairs)} pairs, but there are {num_rewards} rewards.")
+    limit = torch.finfo(torch.float32).max / 1e6
+    for k, pair in enumerate(pairs):
+        paired = isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2
+        if not paired or not all(_is_number(value) for value in pair) or not -limit <= pair[0] < pair[1] <= limit:
+            raise ValueError(f"reward_ranges[{k}] must be two numbers, the lowest below the highest, not {pair!r}.")
+    bounds_K2 = torch.tensor(pairs, dtype=torch.float64, device=rewards_NK.device)
+    slack_K = 4 * torch.finfo(rewards_NK.dtype).eps * bounds_K2.abs().amax(dim=1)
+    outside_NK = (rewards_NK < bounds_K2[:, 0] - slack_K) | (rewards_NK > bounds_K2[:, 1] + slack_K)
+    if outside_NK.any():
+        row, k = outside_NK.nonzero()[0].tolist()
+        name = f"Reward {k}" if reward_names is None else f"Reward {k} ({reward_names[k]!r})"
+        low, high = pairs[k]
+        raise ValueError(
+            f"{name} is {rewards_NK[row, k]:g} for rollout {row}, outside its reward_ranges, {low:g} to {high:g}"
+        )
+    return [[float(low), float(high)] for low, high in pairs]
 
 
 def _check_weights(field: str, weights: Sequence[float] | Tensor | None, num_rewards: int) -> list[float] | None:

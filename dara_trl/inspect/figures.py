@@ -227,7 +227,7 @@ def _check(settings: Settings, num_rewards: int) -> None:
 
     from ..aggregation import METHODS
 
-    known = [name for name, method in METHODS.items() if "static_weights" not in method.reads]
+    known = [name for name, method in METHODS.items() if not method.needs]
     if settings.method not in known:
         raise InspectError(f"--method must be one of {', '.join(known)}, not {settings.method!r}.")
     try:
@@ -300,14 +300,13 @@ def _pair(names: list[str], i: int, k: int, results: "list[AggregationResult]") 
 
 
 def _agreeing(rewards_NK: "Tensor", advantages_N: "Tensor", size: int, settings: Settings) -> set[str]:
-    from ..aggregation import METHODS
-    from ..aggregation.core import SCALE_REWARDS
+    from ..aggregation import METHODS, SETTINGS
 
     agreeing = set()
     for name, method in METHODS.items():
-        if "static_weights" in method.reads:
+        if method.needs:
             continue
-        for scale in SCALE_REWARDS if "scale_rewards" in method.reads else ("group",):
+        for scale in SETTINGS["scale_rewards"].choices if "scale_rewards" in method.reads else ("group",):
             own_N = settings.aggregate(rewards_NK, size, method=name, scale_rewards=scale).advantages_N
             if bool(((own_N - advantages_N).abs() <= AGREEMENT).all()):
                 agreeing.add(name if scale == "group" else f"{name} with scale_rewards={scale}")

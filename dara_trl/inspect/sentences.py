@@ -76,7 +76,8 @@ def _advice(inspection: Inspection) -> str:
             "temperature, or rewards that are constant)."
         )
     if "max_weight" not in METHODS[inspection.method].reads:
-        return f"{inspection.method} does not weigh rewards by density: all have weight 1; --method dara_asym would."
+        ones = ": all have weight 1" if all(figures.weight == 1 for figures in inspection.rewards) else ""
+        return f"{inspection.method} does not weigh rewards by density{ones}; --method dara_asym would."
     highest = max(active, key=lambda figures: figures.weight)
     weights = ", ".join(f"{shown(figures.name)} {figures.weight:.2g}" for figures in active)
     if inspection.groups < FEW_GROUPS:

@@ -3,7 +3,7 @@
 import torch
 
 from ..groups import GroupSignals, normalize_groups, per_reward
-from .base import Contributions, MethodSettings
+from .base import Contributions, Method, MethodSettings
 
 
 def grpo(signals: GroupSignals, settings: MethodSettings) -> Contributions:
@@ -11,6 +11,8 @@ def grpo(signals: GroupSignals, settings: MethodSettings) -> Contributions:
 
     The sum is linear, so reward k contributes alpha_k · (r_k - mean(r_k)) / (std(R) + eps). A reward that does not
     apply to a rollout counts as 0 in its sum. `scale_rewards` chooses the std: the group's, the batch's, or none.
+
+    A reward's scale is its priority, and where it does not always apply a constant added to it matters (`lacks`).
     """
     weighted_KGB = per_reward(signals.priorities_K) * signals.rewards_KGB
     if signals.has_nan:
@@ -37,3 +39,14 @@ def grpo(signals: GroupSignals, settings: MethodSettings) -> Contributions:
         weights_K=torch.ones_like(signals.density_K),
         batch_normalize=False,
     )
+
+
+GRPO = Method(
+    grpo,
+    paper="arXiv 2402.03300",
+    equation="S = (R - mean R) / (std R + ε) in each group, R = Σ αₖrₖ; no batch normalisation",
+    helps="one reward, or rewards whose scales are their priorities",
+    hurts="different combinations with one sum are one; a large-scale reward drowns the others",
+    reads=("scale_rewards",),  # in training, eps is TRL's
+    lacks=("scale", "shift"),
+)

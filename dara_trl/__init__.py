@@ -11,18 +11,35 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from .aggregation import METHODS, AggregationResult, aggregate
+    from .callbacks import CheckpointRule, DensityEarlyStopping, RewardSchedule
     from .config import DARAGRPOConfig
+    from .rewards.gate import gate
     from .trainer import DARAGRPOTrainer
 
 _HOME = {
     "METHODS": ".aggregation",
     "AggregationResult": ".aggregation",
     "aggregate": ".aggregation",
+    "CheckpointRule": ".callbacks",
     "DARAGRPOConfig": ".config",
     "DARAGRPOTrainer": ".trainer",
+    "DensityEarlyStopping": ".callbacks",
+    "RewardSchedule": ".callbacks",
+    "gate": ".rewards.gate",
 }
 
-__all__ = ["METHODS", "AggregationResult", "DARAGRPOConfig", "DARAGRPOTrainer", "__version__", "aggregate"]
+__all__ = [
+    "METHODS",
+    "AggregationResult",
+    "CheckpointRule",
+    "DARAGRPOConfig",
+    "DARAGRPOTrainer",
+    "DensityEarlyStopping",
+    "RewardSchedule",
+    "__version__",
+    "aggregate",
+    "gate",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -52,6 +52,9 @@ class DARAGRPOConfig(GRPOConfig):
             τ of `gd2po_snr` and of `"snr"`, from 0 to 1.
         aggregation_calibration (`str`, *optional*, defaults to `"density"`):
             With `dara_sym`: `"covariance"` equalises the rewards' marginal energies, given how they correlate.
+        aggregation_advantage_clip (`float`, *optional*, defaults to `0.0`):
+            Largest size of a reward's group advantage, in its standard deviations, before it is weighed and summed; 0
+            is no limit. With few successes in a large group one rollout's is up to `(G - 1) / sqrt(G)`.
         aggregation_eps (`float`, *optional*, defaults to `1e-4`):
             Added to every standard deviation: TRL's value. Fixed for `grpo`, `dvao` and `corr_grpo`.
         aggregation_batch_norm (`str`, *optional*, defaults to `"sequence"`):
@@ -96,6 +99,9 @@ class DARAGRPOConfig(GRPOConfig):
         default=SETTINGS["snr_threshold"].default, metadata=_help("snr_threshold")
     )
     aggregation_calibration: str = field(default=SETTINGS["calibration"].default, metadata=_help("calibration"))
+    aggregation_advantage_clip: float = field(
+        default=SETTINGS["advantage_clip"].default, metadata=_help("advantage_clip")
+    )
     aggregation_eps: float = field(default=SETTINGS["eps"].default, metadata=_help("eps"))
     aggregation_batch_norm: str = field(default=SETTINGS["batch_norm"].default, metadata=_help("batch_norm"))
     dynamic_sampling: bool = field(

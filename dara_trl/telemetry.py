@@ -93,7 +93,7 @@ class SignalWarnings:
                     )
         if not self._swallowed_said and self.eps is not None:
             for k, name in enumerate(self.reward_names):
-                share = _energy_share(result, k)
+                share = _energy_share(result, k, self.eps)
                 if share < 0.9 and result.signals.priorities_K[k] > 0 and not self._swallowed_said:
                     self._swallowed_said = True
                     factor = _sufficient_factor(result, k, self.eps)
@@ -114,11 +114,13 @@ def _rounded_groups(result: AggregationResult) -> torch.Tensor:
     return ((high_KB > low_KB) & ~result.signals.active_KB).sum(dim=1)
 
 
-def _energy_share(result: AggregationResult, k: int) -> float:
-    """Energy of reward k, as a share of what it would be with eps = 0 (1 where it has none)."""
-    signals = result.signals
-    possible = ((signals.scorable_KB[k] - 1) * signals.active_KB[k]).sum()
-    return float(signals.energy_K[k] / possible) if possible > 0 else 1.0
+def _energy_share(result: AggregationResult, k: int, eps: float) -> float:
+    """Energy of reward k before any clipping, as a share of what it would be with eps = 0 (1 where it has none)."""
+    active_B = result.signals.active_KB[k]
+    freedom_B = result.signals.scorable_KB[k][active_B].double() - 1
+    std_B = result.signals.std_KB[k][active_B].double()
+    possible = freedom_B.sum()
+    return float((freedom_B * (std_B / (std_B + eps)).square()).sum() / possible) if possible > 0 else 1.0
 
 
 def _sufficient_factor(result: AggregationResult, k: int, eps: float) -> float:

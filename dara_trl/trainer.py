@@ -12,6 +12,7 @@ from trl import GRPOTrainer
 from trl.trainer.utils import get_config_model_id
 
 from .aggregation import METHODS, SETTINGS, AggregationResult, aggregate
+from .callbacks import RewardSchedule
 from .config import DARAGRPOConfig
 from .dynamic_sampling import DynamicSamplingGRPOTrainer
 from .metrics_file import VARIABLE, MetricsFileCallback
@@ -86,6 +87,9 @@ class DARAGRPOTrainer(DynamicSamplingGRPOTrainer):
             self._vllm_server.attach(self.vllm_generation.vllm_client)
         # Only now: an environment's `get_reward` joins the reward functions inside super().__init__.
         self.reward_func_names = unique_reward_names(self.reward_func_names)
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, RewardSchedule):
+                callback.bind(self)
         own_std = not isinstance(args.aggregation, str) or "eps" in METHODS[args.aggregation].reads
         self._signal_warnings = SignalWarnings(self.reward_func_names, args.aggregation_eps if own_std else None)
         if metrics_file := os.environ.get(VARIABLE):
@@ -102,6 +106,12 @@ class DARAGRPOTrainer(DynamicSamplingGRPOTrainer):
         if isinstance(args.aggregation, str):
             self._aggregate(torch.full((1, len(self.reward_funcs)), torch.nan), 1, torch.ones(1))
 
+    def add_callback(self, callback: Any) -> None:
+        super().add_callback(callback)
+        added = self.callback_handler.callbacks[-1]  # made here, if a class was given
+        if isinstance(added, RewardSchedule):
+            added.bind(self)
+
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         with self._watching_vllm():
             output = super()._generate_and_score_completions(inputs)
@@ -115,6 +125,10 @@ class DARAGRPOTrainer(DynamicSamplingGRPOTrainer):
             self._replace_advantages(output, result.advantages_N)
             # TRL's figure speaks of its own sum; here a group's std is zero where no reward is active.
             self._metrics[mode]["frac_reward_zero_std"][-1] = metrics["dara/frac_groups_without_signal"]
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, RewardSchedule):
+                k = self.reward_func_names.index(callback.reward)
+                metrics[f"dara/priority/{callback.reward}"] = float(self.reward_weights[k])
         for name, value in metrics.items():
             self._metrics[mode][name].append(value)
         if mode == "train" and self.accelerator.is_main_process:

@@ -141,6 +141,7 @@ def aggregate(
     risk_aversion=1.0,
     conflict_filter="none",
     snr_threshold=0.8,
+    advantage_clip=0.0,
     eps=1e-4,
     lengths=None,
 ):
@@ -154,6 +155,8 @@ def aggregate(
     if method in ("dvao", "corr_grpo"):
         return {"dvao": dvao, "corr_grpo": corr_grpo}[method](rewards, num_generations, alpha)
     advantages, active = group_advantages(rewards, num_generations, eps)
+    if advantage_clip:
+        advantages = [[max(-advantage_clip, min(advantage_clip, x)) for x in row] for row in advantages]
     if method == "rvpo":
         scores = [soft_minimum(row, alpha, risk_aversion) for row in advantages]
         return normalize(scores, scored, eps) if lengths is None else normalize_tokens(scores, scored, lengths)

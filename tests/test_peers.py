@@ -142,7 +142,7 @@ def test_rvpo_share_is_the_derivative(kappa):
         signals = GroupSignals(
             values, values, ones_KB > 0, ones_KB, ones_KB, ones_KB[:, 0], ones_KB[:, 0], priorities, False
         )
-        settings = MethodSettings(0.0, 5.0, None, None, 0.5, kappa, "none", 0.8, "density", "group")
+        settings = MethodSettings(0.0, 5.0, None, None, 0.5, kappa, "none", 0.8, "density", 0.0, "group")
         return METHODS["rvpo"].function(signals, settings)
 
     values = advantages.clone().requires_grad_()
@@ -234,6 +234,31 @@ def test_dara_with_a_conflict_filter_agrees_with_plain_python(method, kind, leng
     assert len(dropped) > 3
 
 
+@pytest.mark.parametrize("method", [name for name in METHODS if "advantage_clip" in METHODS[name].reads])
+def test_clipped_advantages_agree_with_plain_python(method):
+    rng = random.Random(method)
+    for _ in range(20):
+        rewards = random_rewards(rng, 6, 8, 3, 0.2)
+        extra = options(method, tensor(rewards).double()) | {"advantage_clip": rng.choice([0.3, 1.0, 1.5])}
+        seen = [[None if math.isnan(r) else r for r in row] for row in tensor(rewards).double().tolist()]
+        expected = reference.aggregate(seen, 8, method, [1.0, 0.5, 2.0], **extra)
+        got = run(tensor(rewards).double(), method, 8, reward_weights=[1.0, 0.5, 2.0], **extra)
+        assert got.advantages_N.tolist() == pytest.approx(expected, abs=1e-5)
+        assert got.signals.advantages_KGB.abs().max() <= extra["advantage_clip"]
+        assert torch.allclose(got.energy_K, got.signals.advantages_KGB.square().sum(dim=(1, 2)))
+
+
+def test_clipping_changes_neither_density_nor_weights():
+    rewards = torch.zeros(64, 2)
+    rewards[0, 0] = rewards[::3, 1] = 1.0
+    plain = run(rewards, "dara_asym", 16)
+    clipped = run(rewards, "dara_asym", 16, advantage_clip=1.0)
+    assert plain.signals.advantages_KGB.max() == pytest.approx(15 / 4, abs=1e-2)
+    assert torch.equal(plain.density_K, clipped.density_K)
+    assert torch.equal(plain.weights_K, clipped.weights_K)
+    assert (clipped.energy_K < plain.energy_K).all()
+
+
 def test_filter_with_equal_densities_is_gd2po():
     rewards = torch.randn(32, 3, generator=torch.Generator().manual_seed(0))
     for kind in ("hard", "snr"):
@@ -311,6 +336,7 @@ def test_contributions_add_up_to_what_is_trained_on(method, none_rate):
 @pytest.mark.parametrize(
     ("name", "value"),
     [("saturation_exponent", 2.0), ("risk_aversion", 2.0), ("conflict_filter", "hard"), ("snr_threshold", 0.5)]
+    + [("advantage_clip", 0.7)]
     + [("calibration", "covariance"), ("reward_ranges", [(0, 1), (-3, 9), (-9, 9)]), ("max_weight", 1.1)],
 )
 def test_every_setting_changes_the_methods_that_read_it_and_no_other(name, value):
@@ -347,6 +373,7 @@ def test_every_setting_changes_the_methods_that_read_it_and_no_other(name, value
             r"Reward 1 \('b'\) is 0 for rollout 1",
         ),
         ({"saturation_exponent": -1}, ValueError, "saturation_exponent must be a finite number of at least 0, not -1"),
+        ({"advantage_clip": -1}, ValueError, "advantage_clip must be a finite number of at least 0, not -1"),
         ({"risk_aversion": math.inf}, ValueError, "risk_aversion.*inf"),
         ({"snr_threshold": 1.5}, ValueError, "snr_threshold must be a number from 0 to 1, not 1.5"),
         ({"conflict_filter": "soft"}, ValueError, "conflict_filter must be one of none, hard, snr, not 'soft'"),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .batch_norm import normalize_batch
-from .groups import GroupSignals, energy, group_signals
+from .groups import GroupSignals, clip_advantages, energy, group_signals
 from .methods import METHODS, Contributions, MethodFunction, MethodSettings
 from .settings import SETTINGS
 
@@ -65,6 +65,7 @@ def aggregate(
     conflict_filter: str = "none",
     snr_threshold: float = 0.8,
     calibration: str = "density",
+    advantage_clip: float = 0.0,
     eps: float = 1e-4,
     batch_norm: str = "sequence",
     lengths_N: Tensor | None = None,
@@ -95,6 +96,9 @@ def aggregate(
         snr_threshold (`float`, *optional*, defaults to 0.8): tau of `gd2po_snr` and of `conflict_filter="snr"`.
         calibration (`str`, *optional*, defaults to `"density"`): `"covariance"` makes `dara_sym` equalise the rewards'
             marginal energies, given how they correlate.
+        advantage_clip (`float`, *optional*, defaults to 0.0): largest size of a reward's group advantage A, before it
+            is weighed and summed; 0 is no limit. The energy is that of the clipped advantages; density and DARA's
+            weights stay as they are.
         eps (`float`, *optional*, defaults to 1e-4): added to every standard deviation. TRL has 1e-4, the published
             DARA code 1e-6, the theory 0.
         batch_norm (`str`, *optional*, defaults to `"sequence"`): `"sequence"` (TRL), `"token"` (verl, the published
@@ -120,6 +124,7 @@ def aggregate(
         "saturation_exponent": saturation_exponent,
         "risk_aversion": risk_aversion,
         "snr_threshold": snr_threshold,
+        "advantage_clip": advantage_clip,
         "eps": eps,
     }
     words = {
@@ -147,6 +152,8 @@ def aggregate(
         float(eps),
         has_nan=has_nan,
     )
+    if advantage_clip > 0 and (callable(method) or "advantage_clip" in METHODS[method].reads):
+        signals = clip_advantages(signals, float(advantage_clip))
     settings = MethodSettings(
         eps=float(eps),
         max_weight=float(max_weight),
@@ -157,6 +164,7 @@ def aggregate(
         conflict_filter=conflict_filter,
         snr_threshold=float(snr_threshold),
         calibration=calibration,
+        advantage_clip=float(advantage_clip),
         scale_rewards=scale_rewards,
     )
     out = function(signals, settings)

@@ -5,7 +5,7 @@ faster than over TRL's (B, G, K).
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,8 +17,8 @@ class GroupSignals:
 
     Attributes:
         rewards_KGB: raw rewards r; NaN where a reward does not apply to a rollout.
-        advantages_KGB: group advantages A = (r - mu) / (sigma + eps); exactly 0 where a reward does not apply and in
-            every inactive group.
+        advantages_KGB: group advantages A = (r - mu) / (sigma + eps), clipped if the user says so; exactly 0 where a
+            reward does not apply and in every inactive group.
         active_KB: True where reward k tells at least two rollouts of group i apart (I in the paper).
         scorable_KB: number of rollouts of group i to which reward k applies.
         std_KB: sample standard deviation sigma in the reward's own units; 0 in inactive groups.
@@ -108,6 +108,12 @@ def group_signals(
         priorities_K=priorities_K,
         has_nan=has_nan,
     )
+
+
+def clip_advantages(signals: GroupSignals, limit: float) -> GroupSignals:
+    """No group advantage larger than `limit` in size."""
+    clipped_KGB = signals.advantages_KGB.clamp(-limit, limit)
+    return replace(signals, advantages_KGB=clipped_KGB, energy_K=energy(clipped_KGB))
 
 
 def power_of_two(values: Tensor) -> Tensor:

@@ -69,6 +69,12 @@ SETTINGS: dict[str, Setting] = {
             "What dara_sym's weights are found by: density, or covariance (equal marginal energies).",
             choices=("density", "covariance"),
         ),
+        Setting(
+            "advantage_clip",
+            0.0,
+            "Largest size of a reward's group advantage, in its standard deviations; 0 is no limit.",
+            at_least=0,
+        ),
         Setting("eps", 1e-4, "Added to every standard deviation.", at_least=0),
         Setting(
             "batch_norm",

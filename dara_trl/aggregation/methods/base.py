@@ -26,6 +26,7 @@ class MethodSettings:
     conflict_filter: str
     snr_threshold: float
     calibration: str
+    advantage_clip: float
     scale_rewards: str
 
 

@@ -47,7 +47,7 @@ def dara_asym(signals: GroupSignals, settings: MethodSettings) -> Contributions:
     return _dara(signals, settings, positive_only=True)
 
 
-_READS = ("max_weight", "conflict_filter", "snr_threshold", "batch_norm", "eps")
+_READS = ("max_weight", "conflict_filter", "snr_threshold", "batch_norm", "advantage_clip", "eps")
 
 DARA_SYM = Method(
     dara_sym,

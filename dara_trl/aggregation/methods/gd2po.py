@@ -58,7 +58,7 @@ GD2PO_HARD = Method(
     equation="`gdpo` without rollouts that some reward praises and another blames, times the group's kept share",
     helps="rewards that are often at odds within one rollout",
     hurts="the more rewards, the more is thrown away; a lasting conflict is never learnt from",
-    reads=("batch_norm", "eps"),
+    reads=("batch_norm", "advantage_clip", "eps"),
 )
 GD2PO_SNR = Method(
     gd2po_snr,
@@ -66,5 +66,5 @@ GD2PO_SNR = Method(
     equation="the same, but only where also |Σ αₖAₖ| < τ Σ |αₖAₖ|",
     helps="as `gd2po_hard`, with three rewards and more",
     hurts="as `gd2po_hard`, less",
-    reads=("snr_threshold", "batch_norm", "eps"),
+    reads=("snr_threshold", "batch_norm", "advantage_clip", "eps"),
 )

@@ -20,5 +20,5 @@ GDPO = Method(
     equation="S = Σ αₖAₖ, batch normalisation",
     helps="rewards on different scales; combinations that a sum cannot tell apart",
     hurts="a reward active in few groups has little energy",
-    reads=("batch_norm", "eps"),
+    reads=("batch_norm", "advantage_clip", "eps"),
 )

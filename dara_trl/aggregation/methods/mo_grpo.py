@@ -22,5 +22,5 @@ MO_GRPO = Method(
     equation="S = Σ αₖAₖ, no batch normalisation",
     helps="as `gdpo`; a batch of few active groups is not scaled up",
     hurts="as `gdpo`; advantages grow with the number of rewards",
-    reads=("eps",),
+    reads=("advantage_clip", "eps"),
 )

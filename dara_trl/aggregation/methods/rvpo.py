@@ -50,6 +50,6 @@ RVPO = Method(
     equation="S = -(1/κ) ln(Σ αₖ exp(-κAₖ) / Σ αₗ), batch normalisation",
     helps="constraints that must all hold: a success cannot make up for a failure",
     hurts="what is rare and good in one reward alone is hardly praised; every further reward dilutes the others",
-    reads=("risk_aversion", "batch_norm", "eps"),
+    reads=("risk_aversion", "batch_norm", "advantage_clip", "eps"),
     lacks=("dead",),
 )

@@ -20,5 +20,5 @@ SA_MRPO = Method(
     equation="S = Σ αₖ(1 - sₖ)^γ Aₖ, sₖ = (mean - lowest) / (highest - lowest); batch normalisation",
     helps="an easy reward that is nearly solved leaves the update to the hard one",
     hurts="a solved reward may be unlearnt; a ceiling that cannot be reached",
-    reads=("reward_ranges", "saturation_exponent", "batch_norm", "eps"),
+    reads=("reward_ranges", "saturation_exponent", "batch_norm", "advantage_clip", "eps"),
 )

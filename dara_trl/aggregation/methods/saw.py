@@ -31,5 +31,5 @@ SAW = Method(
     equation="S = Σ αₖwₖAₖ, wₖ = K·CVₖ / Σ CVₗ, CV = std / mean of the batch; batch normalisation",
     helps="a reward that is rarely earned, or mostly not yet",
     hurts="a reward near its ceiling: its failures lose weight; differences between prompts count as information",
-    reads=("reward_ranges", "batch_norm", "eps"),
+    reads=("reward_ranges", "batch_norm", "advantage_clip", "eps"),
 )

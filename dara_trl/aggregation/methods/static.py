@@ -21,7 +21,7 @@ def static_asym(signals: GroupSignals, settings: MethodSettings) -> Contribution
     return _static(signals, settings, positive_only=True)
 
 
-_READS = ("static_weights", "batch_norm", "eps")
+_READS = ("static_weights", "batch_norm", "advantage_clip", "eps")
 
 STATIC_SYM = Method(
     static_sym,

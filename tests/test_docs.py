@@ -62,6 +62,14 @@ def test_methods_are_as_written_from_the_lists():
     )
 
 
+@pytest.mark.slow
+def test_asynchronous_experiment_gives_the_published_figures():
+    script = runpy.run_path(str(DOCS.parent / "examples" / "study" / "asynchronous.py"))
+    assert (DOCS / "asynchronous.md").read_text(encoding="utf-8") == script["render"](), (
+        "run examples/study/asynchronous.py"
+    )
+
+
 def test_studys_figures_are_found():
     script = runpy.run_path(str(DOCS.parent / "examples" / "study" / "methods_table.py"))
     found = script["studied"]((DOCS / "study.md").read_text(encoding="utf-8"))

@@ -18,12 +18,14 @@ from accelerate.utils import send_to_device
 
 @dataclass(frozen=True)
 class RolloutState:
-    """Where a process stands: TRL's step counter, the inputs of the steps to come, and an epoch with the number of
-    fresh prompts that `dynamic_sampling` has taken in it."""
+    """Where a process stands: TRL's step counter, the inputs of the steps to come, and what `dynamic_sampling` has
+    taken: an epoch with the number of fresh prompts in it; of a stream, a pass with the rows taken in it, and how many
+    were taken a second time."""
 
     step: int
     buffered_inputs: list[dict[str, Any]] | None
     fresh_taken: tuple[int, int] = (0, 0)
+    stream_taken: tuple[int, tuple[int, ...], int] = (0, (), 0)
 
 
 def save_rollouts(folder: str | Path, state: RolloutState, rank: int, num_processes: int) -> None:

@@ -20,6 +20,7 @@ from trl.trainer.utils import RepeatSampler
 from .aggregation import aggregate
 from .config import DARAGRPOConfig
 from .resume import ResumableGRPOTrainer
+from .streams import PromptStream
 
 
 # What `_generate` returns, from either end: TRL before 1.7 has the number of completion tokens in the middle.
@@ -87,16 +88,23 @@ class DynamicSamplingGRPOTrainer(ResumableGRPOTrainer):
         if not self.args.dynamic_sampling:
             return
         if isinstance(self.train_dataset, IterableDataset):
-            raise ValueError(
-                "dynamic_sampling takes fresh prompts from the end of each epoch's order, so it needs a dataset with "
-                "a length, not an IterableDataset: load it without streaming, or drop dynamic_sampling."
-            )
+            shuffled = self.train_dataset
+            if self.shuffle_dataset:
+                shuffled = shuffled.shuffle(seed=self.args.seed)  # as TRL does
+            self._stream = PromptStream(shuffled)
         if getattr(self, "environment_factories", None) or getattr(self, "environments", None):
             raise ValueError("dynamic_sampling does not work with environment_factory yet: drop one of them.")
 
     @property
     def _group_size(self) -> int:
         return self.num_generations  # type: ignore[return-value]  # set by TRL's constructor
+
+    def get_train_dataloader(self) -> Any:
+        if self._stream is None:
+            return super().get_train_dataloader()
+        # TRL's dataloader, over what is left of the stream, which is shuffled already.
+        with _replaced(self, train_dataset=self._stream.for_dataloader(), shuffle_dataset=False):
+            return super().get_train_dataloader()
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         # The rewards are taken from the outermost `_calculate_rewards`, so that a subclass may override it too.
@@ -209,6 +217,15 @@ class DynamicSamplingGRPOTrainer(ResumableGRPOTrainer):
         size, processes = self._group_size, self.accelerator.num_processes
         unit = processes // math.gcd(size, processes)  # so many groups divide evenly over the processes
         groups = math.ceil(groups / unit) * unit
+        share = groups * size // processes
+        start = self.accelerator.process_index * share
+        if self._stream is not None:
+            rows = self._stream.fresh(groups)
+            if self.args.remove_unused_columns:
+                self._set_signature_columns_if_needed()
+                columns: Any = self._signature_columns
+                rows = [{name: row[name] for name in columns if name in row} for row in rows]
+            return [dict(rows[row // size]) for row in range(start, start + share)]
         epoch = int((self.state.epoch or 0.0) + 1e-6)
         dataset: Any = self.train_dataset
         if self._dataset_order is None or self._dataset_order[0] != epoch:
@@ -219,8 +236,6 @@ class DynamicSamplingGRPOTrainer(ResumableGRPOTrainer):
         taken = self._fresh_taken[1]
         chosen = from_the_back(self._dataset_order[1], groups, taken)
         self._fresh_taken = (epoch, taken + groups)
-        share = groups * size // processes
-        start = self.accelerator.process_index * share
         if self.args.remove_unused_columns:
             dataset = self._remove_unused_columns(dataset, "training")
         return [dict(dataset[chosen[row // size]]) for row in range(start, start + share)]

@@ -7,6 +7,7 @@ from typing import Any
 from trl import GRPOConfig, GRPOTrainer
 
 from .checkpoints import RolloutState, load_rollouts, newest_checkpoint, save_rollouts
+from .streams import PromptStream
 
 
 class ResumableGRPOTrainer(GRPOTrainer):
@@ -21,6 +22,7 @@ class ResumableGRPOTrainer(GRPOTrainer):
     args: GRPOConfig
     _epochs_done = 0
     _fresh_taken = (0, 0)  # an epoch, and how many fresh prompts `dynamic_sampling` has taken in it
+    _stream: PromptStream | None = None  # where it takes them from, if the dataset has no length
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """As in TRL; True resumes from the newest checkpoint that is whole.
@@ -36,6 +38,8 @@ class ResumableGRPOTrainer(GRPOTrainer):
             if state is not None:
                 self._step, self._buffered_inputs = state.step, state.buffered_inputs  # type: ignore[assignment]
                 self._fresh_taken = state.fresh_taken
+                if self._stream is not None:
+                    self._stream.taken = state.stream_taken
             saved = json.loads((Path(resume_from_checkpoint) / "trainer_state.json").read_text(encoding="utf-8"))
             self._epochs_done = int(saved["epoch"] + 1e-6)
         return super().train(resume_from_checkpoint, *args, **kwargs)
@@ -53,5 +57,10 @@ class ResumableGRPOTrainer(GRPOTrainer):
         folder = Path(self._get_output_dir(trial)) / f"checkpoint-{self.state.global_step}"
         # At the end of a generation batch nothing of it is needed any more.
         over = self._step % (self.args.steps_per_generation * self.num_iterations) == 0  # type: ignore[operator]
-        state = RolloutState(self._step, None if over else self._buffered_inputs, self._fresh_taken)
+        state = RolloutState(
+            self._step,
+            None if over else self._buffered_inputs,
+            self._fresh_taken,
+            (0, (), 0) if self._stream is None else self._stream.taken,
+        )
         save_rollouts(folder, state, self.accelerator.process_index, self.accelerator.num_processes)

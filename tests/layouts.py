@@ -17,6 +17,7 @@ from pathlib import Path
 import sharded
 import torch
 import torch.distributed as dist
+from datasets import IterableDataset
 from peft import LoraConfig
 from rollouts import RecordingTrainer, config, count_a, maybe, prompts, rare
 from torch.multiprocessing import ProcessExitedException, start_processes
@@ -64,6 +65,11 @@ class ScriptedTrainer(RecordingTrainer):
         return completions, None
 
 
+def streamed(dataset):
+    rows = list(dataset)
+    return IterableDataset.from_generator(lambda: iter(rows))
+
+
 def count_collectives(counts):
     """Counts what torch.distributed is asked for, by name."""
     for name in COLLECTIVES:
@@ -102,7 +108,7 @@ def work(rank, case, port, model, folder):
             model,
             [count_a, rare, maybe],
             args,
-            train_dataset=prompts(64),
+            train_dataset=streamed(prompts(64)) if case.get("streamed") else prompts(64),
             eval_dataset=prompts(12),
             peft_config=peft_config,
         )

@@ -5,12 +5,14 @@ import warnings
 
 import pytest
 import torch
+import trl
 from datasets import Dataset, IterableDataset
 from rollouts import PROMPTS, config, count_a, run
 from trl.trainer.utils import RepeatSampler
 
 from dara_trl import DARAGRPOConfig, DARAGRPOTrainer, aggregate
 from dara_trl.dynamic_sampling import epoch_order, from_the_back, kept_groups
+from dara_trl.streams import PromptStream
 
 
 def numbered(count):
@@ -241,8 +243,84 @@ def test_wrong_settings(tmp_path, fields, words):
         DARAGRPOConfig(str(tmp_path), use_cpu=True, bf16=False, **fields)
 
 
-def test_streamed_dataset_is_refused(tiny_model, tmp_path):
-    stream = IterableDataset.from_generator(lambda: iter([{"prompt": "abc"}] * 40))
-    # TRL before 1.7 refuses it by itself.
-    with pytest.raises((ValueError, NotImplementedError), match=r"dataset with a length|not yet supported"):
-        DARAGRPOTrainer(tiny_model, [count_a], config(tmp_path, **DYNAMIC), train_dataset=stream)
+def streamed(count):
+    rows = list(numbered(count))
+    return IterableDataset.from_generator(lambda: iter(rows))
+
+
+needs_streams = pytest.mark.skipif(
+    not hasattr(trl.trainer.utils, "repeat_iterable_dataset"), reason="this TRL has no streamed datasets for GRPO"
+)
+
+
+@needs_streams
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_no_prompt_of_a_stream_twice_before_all_were_seen(tiny_model, tmp_path, shuffle):
+    reward = Sparse()
+    run(tiny_model, tmp_path, [reward], streamed(60), max_steps=3, shuffle_dataset=shuffle, **DYNAMIC)
+    seen = [row for rows in reward.rows() for row in rows]
+    assert len(seen) > 60
+    # The dataloader has fetched one batch of 8 ahead, and may have to leave a last incomplete one.
+    first = list(dict.fromkeys(seen))
+    repeated = next(i for i, row in enumerate(seen) if row in seen[:i])
+    assert repeated >= 60 - 2 * 8
+    assert set(first) <= set(range(60))
+    if not shuffle:
+        assert seen[:8] == list(range(8))
+        assert seen[8:].index(16) < len(seen)  # fresh ones come from behind the batch that is fetched ahead
+        assert 8 not in reward.rows()[1]
+
+
+@needs_streams
+def test_resume_goes_on_in_the_stream(tiny_model, tmp_path):
+    fields = {**DYNAMIC, "max_steps": 4, "save_strategy": "steps", "save_steps": 1, "steps_per_generation": 2}
+    whole = Sparse()
+    uninterrupted = run(tiny_model, tmp_path / "a", [whole], streamed(400), **fields)
+    for step in (1, 2, 3):
+        reward = Sparse()
+        checkpoint = str(tmp_path / "a" / f"checkpoint-{step}")
+        resumed = run(
+            tiny_model, tmp_path / f"b{step}", [reward], streamed(400), resume_from_checkpoint=checkpoint, **fields
+        )
+        assert reward.calls == (whole.calls[-len(reward.calls) :] if reward.calls else [])
+        for mine, theirs in zip(resumed.model.parameters(), uninterrupted.model.parameters(), strict=True):
+            assert torch.equal(mine, theirs)
+
+
+def places(stream, count):
+    return [row["number"] for row in stream.fresh(count)]
+
+
+def test_a_stream_read_and_taken_from_by_turns():
+    stream = PromptStream(streamed(10))
+    rows = iter(stream.for_dataloader())
+    assert [next(rows)["number"] for _ in range(3)] == [0, 1, 2]
+    assert places(stream, 2) == [3, 4]
+    assert next(rows)["number"] == 5
+    assert places(stream, 1) == [6]
+    assert [next(rows)["number"] for _ in range(2)] == [7, 8]
+    assert places(stream, 4) == [9, 0, 1, 2]  # all were seen: from the start again
+    assert list(rows) == []
+    assert stream.taken == (0, (3, 4, 6, 9), 3)
+    second = iter(stream.for_dataloader())
+    assert next(second)["number"] == 0
+    assert stream.taken == (1, (), 0)
+    assert places(stream, 1) == [1]
+
+
+def test_a_stream_goes_on_where_it_was():
+    stream = PromptStream(streamed(10))
+    rows = iter(stream.for_dataloader())
+    next(rows)
+    places(stream, 2)
+    next(rows)
+    other = PromptStream(streamed(10))
+    other.taken = stream.taken
+    again = iter(other.for_dataloader())
+    assert [next(again)["number"] for _ in range(2)] == [0, 3]
+    assert places(other, 9) == places(stream, 9) == [4, 5, 6, 7, 8, 9, 0, 1, 2]
+
+
+def test_an_empty_stream_is_named():
+    with pytest.raises(ValueError, match="The training dataset has no rows"):
+        PromptStream(IterableDataset.from_generator(lambda: iter([]))).fresh(1)

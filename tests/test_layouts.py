@@ -26,12 +26,19 @@ METHODS = {
         "dynamic_sampling_keep": "all",
         "dynamic_sampling_max_rounds": 4,
     },
+    "streamed": {
+        "aggregation": "dara_asym",
+        "dynamic_sampling": True,
+        "dynamic_sampling_keep": "all",
+        "dynamic_sampling_max_rounds": 4,
+    },
     "reused": {"aggregation": "dara_sym", "gradient_accumulation_steps": 2, "num_iterations": 2, "max_steps": 4},
 }
 CASES = [
     {
         "name": f"{method}-{processes}",
         "processes": processes,
+        "streamed": method == "streamed",
         "config": {
             "num_generations": 8,
             "max_steps": 3,
@@ -115,8 +122,9 @@ def test_no_collective_beyond_trls_but_one_for_lengths(layouts, processes):
 
 
 @pytest.mark.parametrize("processes", [1, 2, 4])
-def test_dynamic_sampling_fills_groups_that_span_processes(layouts, processes):
-    ranks, rows = layouts("dynamic", processes)
+@pytest.mark.parametrize("method", ["dynamic", "streamed"])
+def test_dynamic_sampling_fills_groups_that_span_processes(layouts, method, processes):
+    ranks, rows = layouts(method, processes)
     rounds = [row["dara/sampling/rounds"] for row in rows if "dara/sampling/rounds" in row]
     assert len(rounds) == 3
     assert max(rounds) > 1

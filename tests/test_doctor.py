@@ -189,7 +189,7 @@ def test_a_sound_recipe_has_neither_errors_nor_warnings(diagnose):
         ({"use_peft": True, "learning_rate": 1e-5}, "ok", ""),
         ({"use_vllm": True, "vllm_tensor_parallel_size": 4}, "error", "does not divide 2 processes -> one of 1, 2"),
         ({"use_vllm": True, "vllm_tensor_parallel_size": 2}, "ok", ""),
-        ({"use_vllm": True, "vllm_max_model_length": 512}, "error", "holds no prompt"),
+        ({"use_vllm": True, "vllm_max_model_length": 512, "max_completion_length": 512}, "error", "holds no prompt"),
         ({"use_vllm": True, "vllm_max_model_length": 2048}, "ok", ""),
         ({"use_vllm": True, "vllm_gpu_memory_utilization": 1.5}, "error", "share of the GPU's memory"),
         ({"use_cpu": True}, "warning", "silently runs one process"),

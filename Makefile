@@ -68,6 +68,7 @@ test-vllm: $(VLLM_VENV)/.vllm
 
 bench: $(VENV)/.installed
 	$(PY) tests/bench_aggregate.py
+	$(PY) tests/bench_math.py
 	$(OFFLINE) $(THREADS) $(PY) tests/bench_step.py
 	$(OFFLINE) $(THREADS) $(PY) -m torch.distributed.run --nproc_per_node 2 tests/bench_step.py
 

@@ -1,0 +1,21 @@
+"""What the tests' workers do; WorkerPool imports it by name."""
+
+import os
+import signal
+import time
+
+
+def double(value):
+    return 2 * value
+
+
+def moody(value):
+    if value == "hang":
+        time.sleep(60)
+    if value == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if value == "raise":
+        raise RuntimeError
+    if value == "print":
+        print("noise")
+    return value

@@ -193,7 +193,7 @@ def test_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
 
 def test_names():
     assert resolve_model("org/model") == "org/model"
-    with pytest.raises(ValueError, match=r"'embedded:huge'.*embedded:tiny, embedded:smollm2"):
+    with pytest.raises(ValueError, match=r"'embedded:huge'.*embedded:tiny, embedded:arithmetic, embedded:smollm2"):
         resolve_model("embedded:huge")
     with pytest.raises(ValueError, match=r"no setting 'sead'\. Known: steps, .*rambling, seed"):
         resolve_model("embedded:tiny:sead=1")

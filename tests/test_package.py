@@ -75,10 +75,13 @@ def test_version_is_in_the_changelog():
 def test_recipes_parse_and_divide(recipe):
     sys.path.insert(0, str(ROOT / "examples"))
     try:
+        from train_math import MathArguments
         from train_toolrl import ToolRLArguments
     finally:
         sys.path.pop(0)
-    parser = TrlParser((ToolRLArguments, DARAGRPOConfig, ModelConfig))
+    math = recipe.stem.startswith("math")
+    assert f"examples/train_{'math' if math else 'toolrl'}.py" in recipe.read_text(encoding="utf-8")
+    parser = TrlParser((MathArguments if math else ToolRLArguments, DARAGRPOConfig, ModelConfig))
     cpu = ["--use_cpu", "true", "--bf16", "false", "--report_to", "none", "--use_vllm", "false"]
     _, args, _ = parser.parse_args_and_config(["--config", str(recipe), *cpu])
     given = re.search(r"--num_processes (\d+)", recipe.read_text(encoding="utf-8"))
@@ -86,8 +89,9 @@ def test_recipes_parse_and_divide(recipe):
     rollouts = args.per_device_train_batch_size * processes * args.steps_per_generation
     assert rollouts % args.num_generations == 0
     assert args.steps_per_generation % args.gradient_accumulation_steps == 0
-    if "qwen" in recipe.stem:  # the paper's scale
-        assert rollouts == 2048
+    if not recipe.stem.endswith(("cpu", "1gpu")):  # the paper's scale
+        assert rollouts == (8192 if math else 2048)
+        assert args.steps_per_generation // args.gradient_accumulation_steps == (8 if math else 4)
         assert args.max_steps * args.gradient_accumulation_steps / args.steps_per_generation == 100
 
 

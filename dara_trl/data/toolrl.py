@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..rewards.toolrl import ground_truth_blocks, parse_calls
+from .files import load_rows, refuse, shown
 
 
 if TYPE_CHECKING:
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["load_toolrl"]
 
-_READERS = {".parquet": "parquet", ".json": "json", ".jsonl": "json"}
 _VERL_COLUMNS = {"prompt", "reward_model"}
 _SFT_COLUMNS = {"instruction", "input", "output"}
 
@@ -48,23 +46,10 @@ def load_toolrl(source: str | os.PathLike[str], *, split: str = "train", limit: 
 
     Source: ToolRL (https://huggingface.co/papers/2504.13958).
     """
-    from datasets import Dataset, load_dataset
-    from datasets.exceptions import DatasetGenerationError
+    from datasets import Dataset
 
-    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-        raise ValueError(f"`limit` must be a positive int or None, got {limit!r}.")
-    if not isinstance(split, str):
-        raise TypeError(f"`split` must be a str, got {split!r}.")
-    arguments = _load_arguments(os.fspath(source))
-    try:
-        raw = load_dataset(**arguments, split=split)
-    except (ValueError, StopIteration, DatasetGenerationError) as error:  # datasets names neither file nor reason
-        reason = error.__cause__ or str(error) or "no data"
-        raise ValueError(f"`source` {str(source)!r} cannot be loaded with split {split!r}: {reason}") from error
+    raw = load_rows(source, split, limit)
     convert = _converter(set(raw.column_names), source)
-    if limit is not None:
-        raw = raw.select(range(min(limit, len(raw))))
-
     rows, problems = [], []
     for index, raw_row in enumerate(raw):
         row = convert(raw_row)
@@ -74,29 +59,8 @@ def load_toolrl(source: str | os.PathLike[str], *, split: str = "train", limit: 
             continue
         messages = [{"role": message["role"], "content": message["content"]} for message in row["prompt"]]
         rows.append({"prompt": messages, "answer": row["answer"]})
-    if problems:
-        shown = "; ".join(problems[:5]) + ("; ..." if len(problems) > 5 else "")
-        raise ValueError(f"{len(problems)} of {len(raw)} rows of {str(source)!r} cannot be used: {shown}")
+    refuse(problems, len(raw), source)
     return Dataset.from_list(rows)
-
-
-def _load_arguments(source: str) -> dict[str, Any]:
-    """What `datasets.load_dataset` needs to read `source`."""
-    if not source:
-        raise ValueError("`source` must be a path, a URL or a Hub dataset id, got an empty text.")
-    is_url = source.startswith(("http://", "https://", "hf://"))
-    suffix = Path(source.partition("?")[0] if is_url else source).suffix.lower()
-    path = Path(source).expanduser()
-    if not is_url and not path.exists():
-        if suffix in _READERS or source.startswith(("/", "./", "../", "~")):
-            raise FileNotFoundError(f"`source` {source!r} does not exist (looked at {str(path.absolute())!r}).")
-        return {"path": source}
-    if not is_url and path.is_dir():
-        return {"path": str(path)}
-    if suffix not in _READERS:
-        raise ValueError(f"`source` must be a .parquet, .json or .jsonl file, got {source!r}.")
-    # datasets takes a path for a pattern
-    return {"path": _READERS[suffix], "data_files": {"train": source if is_url else glob.escape(str(path))}}
 
 
 def _converter(columns: set[str], source: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -126,24 +90,19 @@ def _problem(row: dict[str, Any]) -> str | None:
     """Why the rewards cannot use a row, if so."""
     prompt, answer = row["prompt"], row["answer"]
     if not isinstance(prompt, list) or not prompt:
-        return f"the prompt is not a list of messages but {_shown(prompt)}"
+        return f"the prompt is not a list of messages but {shown(prompt)}"
     for message in prompt:
         if not isinstance(message, dict) or not all(
             isinstance(message.get(key), str) and message[key] for key in ("role", "content")
         ):
-            return f"a prompt message has no text role and content: {_shown(message)}"
+            return f"a prompt message has no text role and content: {shown(message)}"
     if not isinstance(answer, str) or not answer.strip():
-        return f"the ground truth is not a text, or empty: {_shown(answer)}"
+        return f"the ground truth is not a text, or empty: {shown(answer)}"
     if not any(tag in answer for tag in ("<think>", "<tool_call>", "<response>")):
-        return f"the ground truth has no <think>, <tool_call> or <response>: {_shown(answer)}"
+        return f"the ground truth has no <think>, <tool_call> or <response>: {shown(answer)}"
     blocks = ground_truth_blocks(answer)
     if "<tool_call>" in blocks and parse_calls(blocks) is None:
         return (
-            f"the ground truth's tool calls are not one JSON object a line, with name and parameters: {_shown(blocks)}"
+            f"the ground truth's tool calls are not one JSON object a line, with name and parameters: {shown(blocks)}"
         )
     return None
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

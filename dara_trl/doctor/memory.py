@@ -77,7 +77,7 @@ KNOWN = {
     "deepseek-r1-distill-qwen-1.5b": _qwen(1536, 28, 12, 2, 8960, 151936, False),
     "deepseek-r1-distill-qwen-7b": _qwen(3584, 28, 28, 4, 18944, 152064, False),
 }
-EMBEDDED = {"embedded:tiny": 146_000, "embedded:smollm2": 134_515_008}
+EMBEDDED = {"embedded:tiny": 146_000, "embedded:arithmetic": 146_000, "embedded:smollm2": 134_515_008}
 IN_NAME = re.compile(r"(?<![a-z0-9.])(\d{1,4}(?:\.\d{1,3})?)([bm])(?![a-z0-9])")
 
 

@@ -12,6 +12,7 @@ COMMANDS = {
     "doctor": ("dara_trl.doctor", "check a machine and a recipe before GPU time is spent; trains nothing"),
     "report": ("dara_trl.report", "figures, thresholds and tests over the logs of any runs, as one HTML page"),
     "inspect": ("dara_trl.inspect", "what each reward supplies in the completions that a GRPO run logged"),
+    "eval": ("dara_trl.evaluate", "judge trained models by official checkers"),
 }
 
 

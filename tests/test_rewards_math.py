@@ -138,6 +138,13 @@ def test_workers_that_hang_die_or_fail_are_replaced():
     pool.close()
 
 
+def test_what_the_first_call_imports_is_no_answer_s_time():
+    for warm_up, expected in ((None, [0]), (1, [5])):
+        pool = WorkerPool(f"{HERE}:slow_at_first", 1, warm_up=warm_up)
+        assert pool.map([5], 0.7, 0) == expected
+        pool.close()
+
+
 def test_worker_that_cannot_start_says_why():
     pool = WorkerPool("no_such_module:x", 1)
     with pytest.raises(WorkerError, match=r"no_such_module:x did not start: ModuleNotFoundError: No module named"):

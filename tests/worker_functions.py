@@ -19,3 +19,13 @@ def moody(value):
     if value == "print":
         print("noise")
     return value
+
+
+_warm = []
+
+
+def slow_at_first(value):
+    if not _warm:
+        time.sleep(1.5)
+        _warm.append(value)
+    return value

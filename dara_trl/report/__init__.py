@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..cli import CommandError
 from . import words
+from .evaluations import Evaluation, draw_evaluation, read_evaluation
 from .page import Section, render
 from .results import RULES, Options, Setting, analyse, as_json
 from .sources import load_runs
@@ -47,6 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--stay", type=_positive, default=20, help="lasting rule: values that it holds (default: 20)")
     parser.add_argument("--partial", action="store_true", help="include unfinished runs (folders named *.partial)")
+    parser.add_argument(
+        "--evaluation",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="--output of a `dara-trl eval`, shown beside the training; repeatable",
+    )
     parser.add_argument("--json", action="store_true", help="print the results as JSON instead of the table")
 
 
@@ -62,7 +71,8 @@ def run(args: argparse.Namespace) -> int:
     )
     runs, notes = load_runs(args.runs, args.partial)
     settings = analyse(runs, options)
-    page = _write(args.output, settings, notes, options)
+    evaluations = [read_evaluation(path) for path in args.evaluation]
+    page = _write(args.output, settings, notes, options, evaluations)
     for note in notes:
         print(words.printable(note), file=sys.stderr)
     if args.json:
@@ -97,27 +107,36 @@ def _threshold(text: str) -> tuple[str, float]:
     return name, number
 
 
-def _write(folder: Path, settings: Sequence[Setting], notes: Sequence[str], options: Options) -> Path:
-    from .figures import draw, file_stem
+def _write(
+    folder: Path,
+    settings: Sequence[Setting],
+    notes: Sequence[str],
+    options: Options,
+    evaluations: Sequence[Evaluation],
+) -> Path:
+    from .figures import Drawn, draw, file_stem
 
     try:
         (folder / "figures").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CommandError(f"--output {folder}: {error}") from error
-    sections = []
     taken: set[str] = set()
+
+    def save(name: str, figure: Drawn) -> str:
+        stem = file_stem(name, figure.name, taken)
+        for (theme, form), content in figure.data.items():
+            end = "" if theme == "light" else f"-{theme}"
+            (folder / "figures" / f"{stem}{end}.{form}").write_bytes(content)
+        return f"figures/{stem}.svg"
+
+    sections = []
     for setting in settings:
         figures = draw(setting)
-        files = {}
-        for figure in figures:
-            stem = file_stem(setting.name, figure.name, taken)
-            files[figure.name] = f"figures/{stem}.svg"
-            for (theme, form), content in figure.data.items():
-                end = "" if theme == "light" else f"-{theme}"
-                (folder / "figures" / f"{stem}{end}.{form}").write_bytes(content)
+        files = {figure.name: save(setting.name, figure) for figure in figures}
         sections.append(Section(setting, figures, files))
     page = folder / "report.html"
-    page.write_text(render(sections, notes, options), encoding="utf-8", errors="replace")
+    shown = [(one, figure, save("evaluation", figure)) for one in evaluations for figure in [draw_evaluation(one)]]
+    page.write_text(render(sections, notes, options, shown), encoding="utf-8", errors="replace")
     return page
 
 

@@ -4,6 +4,7 @@ import io
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -201,12 +202,11 @@ def _columns(panels: Sequence[_Panel]) -> int:
     return panels[0].columns or min(len(panels), 3)
 
 
-def _render(setting: Setting, panels: Sequence[_Panel], theme: str) -> dict[str, bytes]:
+@contextmanager
+def themed(look: dict[str, Any]) -> Iterator[None]:
+    """Matplotlib's settings for all figures of a page."""
     import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
-    look = THEMES[theme]
     settings: Any = {
         "svg.hashsalt": "dara-trl",
         "svg.fonttype": "none",
@@ -231,10 +231,33 @@ def _render(setting: Setting, panels: Sequence[_Panel], theme: str) -> dict[str,
         "figure.facecolor": look["ground"],
         "savefig.facecolor": look["ground"],
     }
-    columns = _columns(panels)
-    rows = -(-len(panels) // columns)
     with matplotlib.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
+
+
+def written(figure: "Figure") -> dict[str, bytes]:
+    """A figure as SVG and PNG."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    FigureCanvasAgg(figure)
+    figure.draw_without_rendering()  # finds the layout, once for both formats
+    figure.set_layout_engine("none")
+    files = {}
+    for form, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=form, dpi=200, metadata=metadata)
+        files[form] = buffer.getvalue()
+    return files
+
+
+def _render(setting: Setting, panels: Sequence[_Panel], theme: str) -> dict[str, bytes]:
+    from matplotlib.figure import Figure
+
+    look = THEMES[theme]
+    columns = _columns(panels)
+    rows = -(-len(panels) // columns)
+    with themed(look):
         width = {1: 5.4, 2: 8.2}.get(columns, 10.6)
         labels = [label for label in setting.groups if any(label in panel.curves for panel in panels)]
         in_a_row = _legend_columns(labels, width)
@@ -246,15 +269,7 @@ def _render(setting: Setting, panels: Sequence[_Panel], theme: str) -> dict[str,
         for axes in grid.flat[len(panels) :]:
             axes.remove()
         _legend(figure, list(setting.groups), labels, in_a_row, look)
-        FigureCanvasAgg(figure)
-        figure.draw_without_rendering()  # finds the layout, once for both formats
-        figure.set_layout_engine("none")
-        files = {}
-        for form, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
-            buffer = io.BytesIO()
-            figure.savefig(buffer, format=form, dpi=200, metadata=metadata)
-            files[form] = buffer.getvalue()
-    return files
+        return written(figure)
 
 
 def style(labels: Sequence[str], label: str, look: dict[str, Any]) -> dict[str, Any]:

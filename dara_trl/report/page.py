@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import _version
 from . import statistics, words
+from .evaluations import Evaluation
 from .figures import MOST_POINTS, Drawn
 from .results import LAST_VALUES, RULES, Options, Setting
 from .thresholds import TOLERANCE
@@ -22,7 +23,12 @@ class Section:
     files: Mapping[str, str]
 
 
-def render(sections: Sequence[Section], notes: Sequence[str], options: Options) -> str:
+def render(
+    sections: Sequence[Section],
+    notes: Sequence[str],
+    options: Options,
+    evaluations: Sequence[tuple[Evaluation, Drawn, str]] = (),
+) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -42,6 +48,16 @@ def render(sections: Sequence[Section], notes: Sequence[str], options: Options) 
             for section in sections
         ],
         page_notes=notes,
+        evaluations=[
+            {
+                "title": one.title,
+                "lead": one.lead,
+                "notes": one.notes,
+                "tables": one.tables,
+                "figure": _embedded(figure, file),
+            }
+            for one, figure, file in evaluations
+        ],
         rule_names=RULES,
         rule_captions=captions(options),
         definitions=definitions(options),

@@ -63,7 +63,7 @@ def correctness_reward(
     ]
     new = [key for key in dict.fromkeys(keys) if key is not None and key not in _known]
     if new:
-        pool = _pools.setdefault(workers, WorkerPool(f"{__name__}:compare", workers))
+        pool = _pools.setdefault(workers, WorkerPool(f"{__name__}:compare", workers, warm_up=["1", "1"]))
         scores = pool.map([key[:2] for key in new], time_limit, 0.0)
         _known.update(zip(new, scores, strict=True))
     rewards = [

@@ -20,7 +20,7 @@ from importlib import import_module
 from typing import Any
 
 
-START_LIMIT = 120.0  # seconds in which a worker must have imported what it needs
+START_LIMIT = 120.0  # seconds in which a worker must have imported what it needs, and warmed up
 MEMORY_LIMIT = 4 << 30  # bytes of address space
 CHUNK = 16
 
@@ -36,8 +36,8 @@ class _GoneError(Exception):
 class _Worker:
     """One process; answers come back one line each, so that the time of each is known."""
 
-    def __init__(self, function: str) -> None:
-        self._function = function
+    def __init__(self, function: str, warm_up: Any) -> None:
+        self._function, self._warm_up = function, warm_up
         self._process: subprocess.Popen | None = None
 
     def start(self) -> None:
@@ -45,7 +45,7 @@ class _Worker:
             return
         path = os.pathsep.join(entry for entry in sys.path if entry)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, self._function, str(os.getpid())],
+            [sys.executable, "-m", __name__, self._function, str(os.getpid()), json.dumps(self._warm_up)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -111,10 +111,12 @@ class WorkerPool:
     Args:
         function (`str`): `"package.module:name"` of a function of one JSON value that returns a number.
         num_workers (`int`): how many processes.
+        warm_up: a value that each worker applies the function to when it starts, so that what the function imports at
+            its first call does not count as an answer's time.
     """
 
-    def __init__(self, function: str, num_workers: int) -> None:
-        self._workers = [_Worker(function) for _ in range(num_workers)]
+    def __init__(self, function: str, num_workers: int, *, warm_up: Any = None) -> None:
+        self._workers = [_Worker(function, warm_up) for _ in range(num_workers)]
         self._lock = threading.Lock()
         atexit.register(self.close)
 
@@ -173,7 +175,7 @@ def _watch(parent: int) -> None:
     os._exit(0)
 
 
-def _serve(path: str, parent: int) -> None:
+def _serve(path: str, parent: int, warm_up: Any) -> None:
     """The worker's side: a list of values a line comes in, a value a line goes out."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever prints goes nowhere
@@ -181,6 +183,8 @@ def _serve(path: str, parent: int) -> None:
     try:
         module, _, name = path.partition(":")
         function: Callable[[Any], Any] = getattr(import_module(module), name)
+        if warm_up is not None:
+            function(warm_up)
         greeting = "ready"
     except Exception as error:
         greeting = f"{type(error).__name__}: {error}".replace("\n", " ")
@@ -199,4 +203,4 @@ def _serve(path: str, parent: int) -> None:
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1], int(sys.argv[2]))
+    _serve(sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3]))

@@ -1,0 +1,45 @@
+"""Means over cases with their 95 % intervals."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+RESAMPLES = 2000
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean, and its percentile bootstrap interval of 95 %. All in shares of 1."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{100 * self.value:.1f} ({100 * self.low:.1f} to {100 * self.high:.1f})"
+
+
+def estimate(groups: Mapping[str, Sequence[float]]) -> Estimate:
+    """The mean over groups of each group's mean; one group gives a plain mean.
+
+    The cases of each group are drawn again with replacement, 2,000 times with a fixed seed. A case is a problem, whose
+    value is already the mean over its samples.
+
+    Raises:
+        ValueError: a group is empty, or there is none.
+    """
+    import numpy as np
+
+    if not groups or not all(len(values) for values in groups.values()):
+        raise ValueError("Every group needs at least one case.")
+    generator = np.random.default_rng(SEED)
+    resampled = np.zeros(RESAMPLES)
+    for values in groups.values():
+        cases = np.asarray(values, dtype=float)
+        for start in range(0, RESAMPLES, 200):  # 200 at a time: a set of 5,000 problems needs 8 MB
+            drawn = generator.integers(len(cases), size=(200, len(cases)))
+            resampled[start : start + 200] += cases[drawn].mean(axis=1) / len(groups)
+    low, high = np.quantile(resampled, [0.025, 0.975])
+    value = sum(float(np.mean(values)) for values in groups.values()) / len(groups)
+    return Estimate(value, float(low), float(high))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from dara_trl.cli import main
 from dara_trl.data.math import load_math
 from dara_trl.embedded.policy import resolve_model
-from dara_trl.evaluate.generation import Request, Sampling, TransformersBackend
+from dara_trl.evaluate.generation import Generation, Request, Sampling, ServerBackend, TransformersBackend
 from dara_trl.evaluate.statistics import estimate
 
 
@@ -144,11 +145,15 @@ def test_same_seed_same_answers(tmp_path):
     backend = TransformersBackend(POLICY, batch_size=3)
     sampling = Sampling(1.0, 1.0, 12, seed=3)
     requests = [Request(f"k{i}", [{"role": "user", "content": "Compute 12+3+4."}]) for i in range(3)]
-    first, again = (list(backend.generate(requests, sampling)) for _ in range(2))
+
+    def answers(sampling):
+        return list(backend.generate(deque(requests), sampling))
+
+    first, again = answers(sampling), answers(sampling)
     assert first == again
     assert len({one.text for one in first}) == 3  # a draw of its own for each sample
-    assert list(backend.generate(requests, Sampling(1.0, 1.0, 12, seed=4))) != first
-    greedy = list(backend.generate(requests, Sampling(0.0, 1.0, 12)))
+    assert answers(Sampling(1.0, 1.0, 12, seed=4)) != first
+    greedy = answers(Sampling(0.0, 1.0, 12))
     assert len({one.text for one in greedy}) == 1
     assert all(one.tokens <= 12 for one in [*first, *greedy])
     assert all(one.finished == (one.tokens < 12) for one in first if one.tokens != 12)
@@ -292,7 +297,7 @@ def test_server_that_stumbles(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("status", "body", "message"),
     [
-        (400, {"error": "maximum context length is 512"}, "refuses s/0/0: status 400.*maximum context length"),
+        (400, {"error": "temperature is too high"}, "refuses s/0/0: status 400.*temperature is too high"),
         (500, {}, "did not answer s/0/0 in 5 tries.*What was answered is kept"),
         (200, {"choices": []}, "cannot be read"),
         (200, {"choices": [{"message": None, "finish_reason": "stop"}]}, "cannot be read"),
@@ -307,6 +312,77 @@ def test_server_that_fails(tmp_path, capsys, monkeypatch, status, body, message)
         ended, _, err = evaluate(capsys, tmp_path, *arguments)
     assert ended == 2
     assert re.search(message, err), err
+
+
+def test_server_whose_context_is_full(tmp_path, capsys):
+    """It is asked again without a limit; a conversation that leaves no room at all has an empty, wrong answer."""
+    full = 400, {"error": "This model's maximum context length is 512 tokens."}
+
+    def answer(number, body):
+        if "max_tokens" in body or number > 3:
+            return full
+        return 200, completion("\\boxed{1}", reason="length")
+
+    with serving(answer) as (url, asked):
+        arguments = ["--server", url, "--benchmark", "s=embedded", "--limit", 2, "--samples", 1, "--at-once", 1]
+        status, out, err = evaluate(capsys, tmp_path, *arguments)
+    assert status == 0, err
+    assert ["max_tokens" in body for body in asked] == [True, False, True, False]
+    rows = [json.loads(line) for line in (tmp_path / "server" / "answers.jsonl").read_text().splitlines()]
+    assert [(row["text"], row["tokens"], row["finished"]) for row in rows] == [
+        ("\\boxed{1}", 7, False),
+        ("", 0, False),
+    ]
+    assert "server: 2 answers were cut off where the model's context ended" in out
+
+
+def test_follow_up_requests(tmp_path):
+    """What is appended while answers are read is answered too, with never more on the way than allowed."""
+    flying, most, lock = [0], [0], threading.Lock()
+
+    def answer(number, body):
+        with lock:
+            flying[0] += 1
+            most[0] = max(most[0], flying[0])
+        time.sleep(0.05)
+        with lock:
+            flying[0] -= 1
+        return 200, completion(body["messages"][0]["content"])
+
+    with serving(answer) as (url, _):
+        server = ServerBackend(url, None, at_once=2, answer_seconds=10)
+        policy = TransformersBackend(POLICY, batch_size=2)
+        for backend in (server, policy):
+            requests = deque(Request(f"{i}/0", [{"role": "user", "content": f"{i}"}]) for i in range(5))
+            keys = []
+            for one in backend.generate(requests, Sampling(1.0, 1.0, 4)):
+                keys.append(one.key)
+                if one.key.endswith("/0"):
+                    requests.append(Request(one.key[:-1] + "1", [{"role": "user", "content": "again"}]))
+            assert sorted(keys) == [f"{i}/{step}" for i in range(5) for step in range(2)]
+    assert most[0] == 2
+
+
+def test_answers_end_where_the_context_does():
+    """One long conversation neither stops nor shortens the others of its batch."""
+    backend = TransformersBackend(POLICY, batch_size=4)
+    short, sampling = [{"role": "user", "content": "Compute 12+3+4."}], Sampling(1.0, 1.0, 40)
+    length = len(backend._tokenizer.apply_chat_template(short, add_generation_prompt=True, return_dict=False))
+    alone = list(backend.generate(deque([Request("a", short)]), sampling))
+    backend._context = length + 50
+    word = [{"role": "user", "content": "Compute " + "1+" * 22 + "4."}]
+    endless = [{"role": "user", "content": "Compute " + "1+" * 60 + "4."}]
+    requests = [Request("a", short), Request("near", word), Request("over", endless)]
+    found = {one.key: one for one in backend.generate(deque(requests), sampling)}
+    assert found["over"] == Generation("over", "", 0, False)
+    room = (
+        length + 50 - len(backend._tokenizer.apply_chat_template(word, add_generation_prompt=True, return_dict=False))
+    )
+    assert 0 < room < 40
+    assert 0 < found["near"].tokens <= room
+    assert (found["a"].tokens > 0, alone[0].tokens > 0) == (True, True)
+    backend._context = length
+    assert list(backend.generate(deque([Request("a", short)]), sampling)) == [Generation("a", "", 0, False)]
 
 
 def test_server_without_the_model(tmp_path, capsys):

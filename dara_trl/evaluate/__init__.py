@@ -5,18 +5,18 @@ import importlib
 
 
 TASKS = {
-    "math": "pass@1, and how often a length limit is exceeded, on any mathematics problems with references",
+    "math": ("math", "pass@1, and how often a length limit is exceeded, on any mathematics problems with references"),
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     tasks = parser.add_subparsers(dest="task", required=True, metavar="task")
-    for name, text in TASKS.items():
-        importlib.import_module(f".{name}", __name__).add_arguments(
+    for name, (module, text) in TASKS.items():
+        importlib.import_module(f".{module}", __name__).add_arguments(
             tasks.add_parser(name, help=text, description=text)
         )
 
 
 def run(args: argparse.Namespace) -> int:
-    status: int = importlib.import_module(f".{args.task}", __name__).run(args)
+    status: int = importlib.import_module(f".{TASKS[args.task][0]}", __name__).run(args)
     return status

@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -145,6 +145,11 @@ def evaluated(folder: Path) -> Iterator[tuple[str, Path]]:
         raise CommandError(f"--output {folder} has no evaluated models: its subfolders have no settings.json.")
     for path in sorted(found, key=lambda path: ((path / "settings.json").stat().st_mtime_ns, path.name)):
         yield path.name, path
+
+
+def cut_by_context(settings: Mapping[str, Any], answers: Iterable[tuple[int, bool]]) -> int:
+    """How many answers, each given as its tokens and whether it ended by itself, the model's context cut off."""
+    return sum(not finished and tokens < settings["max_new_tokens"] for tokens, finished in answers)
 
 
 def positive(text: str) -> int:

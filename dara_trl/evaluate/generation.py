@@ -2,8 +2,10 @@
 
 import hashlib
 import queue
+import re
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -13,6 +15,8 @@ from ..cli import CommandError
 
 CONNECT_SECONDS = 10.0
 TRIES = 5
+# What servers say where a conversation and its answer do not fit: vLLM and OpenAI, in their versions' words.
+TOO_LONG = re.compile(r"context.length|maximum model length|max_model_len|context window", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Generation:
-    """An answer: its text, its number of tokens, and whether it ended by itself."""
+    """An answer: its text, its number of tokens, and whether it ended by itself.
+
+    Where the model's context is full, an answer is cut off there; to a conversation that leaves no room it is empty.
+    """
 
     key: str
     text: str
@@ -64,8 +71,12 @@ class Backend(Protocol):
 
     at_once: int
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[Generation]:
-        """The answers, as they are ready, in any order."""
+    def generate(self, requests: deque[Request], sampling: Sampling) -> Iterator[Generation]:
+        """The answers, as they are ready, in any order.
+
+        Takes requests from the left until there are none. Who reads the answers may append more meanwhile: the next
+        message of a conversation.
+        """
         ...
 
     def close(self) -> None:
@@ -96,40 +107,51 @@ class TransformersBackend:
         self._model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self._context = getattr(self._model.config, "max_position_embeddings", None)
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[Generation]:
+    def generate(self, requests: deque[Request], sampling: Sampling) -> Iterator[Generation]:
         """Answers batch by batch; a batch's random numbers follow from its keys."""
         import torch
 
-        for start in range(0, len(requests), self.at_once):
-            batch = requests[start : start + self.at_once]
-            with torch.inference_mode(), torch.random.fork_rng():
+        while requests:
+            batch = _next(requests, self.at_once)
+            with torch.random.fork_rng():
                 torch.manual_seed(sum(request.seed(sampling) for request in batch) % 2**31)
-                yield from self._batch(batch, sampling)
+                answers = self._batch(batch, sampling)
+            yield from answers
 
     def _batch(self, batch: Sequence[Request], sampling: Sampling) -> list[Generation]:
-        texts = [
-            self._tokenizer.apply_chat_template(list(one.messages), tokenize=False, add_generation_prompt=True)
-            for one in batch
-        ]
-        inputs = self._tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False)
+        prompts = [(one, *_prompt(self._tokenizer, one, self._context, sampling)) for one in batch]
+        together = [(one, ids) for one, ids, room in prompts if room == sampling.max_new_tokens]
+        found = self._answer(together, sampling, sampling.max_new_tokens) if together else []
+        # Alone: in a batch they would run over the context's end, or have the others cut off too.
+        for one, ids, room in prompts:
+            if room < 1:
+                found.append(Generation(one.key, "", 0, False))
+            elif room < sampling.max_new_tokens:
+                found.extend(self._answer([(one, ids)], sampling, room))
+        return found
+
+    def _answer(
+        self, prompts: Sequence[tuple[Request, list[int]]], sampling: Sampling, max_new_tokens: int
+    ) -> list[Generation]:
+        import torch
+
+        inputs = self._tokenizer.pad({"input_ids": [ids for _, ids in prompts]}, return_tensors="pt")
         length = inputs["input_ids"].shape[1]
-        room = sampling.max_new_tokens if self._context is None else self._context - length
-        if room < 1:
-            return [Generation(one.key, "", 0, False) for one in batch]
         draws: dict[str, Any] = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
         if sampling.temperature > 0:
             draws = {"do_sample": True, "temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": 0}
-        out_NT = self._model.generate(
-            input_ids=inputs["input_ids"].to(self._model.device),
-            attention_mask=inputs["attention_mask"].to(self._model.device),
-            max_new_tokens=min(room, sampling.max_new_tokens),
-            pad_token_id=self._tokenizer.pad_token_id,
-            **draws,
-        )[:, length:].tolist()
+        with torch.inference_mode():
+            out_NT = self._model.generate(
+                input_ids=inputs["input_ids"].to(self._model.device),
+                attention_mask=inputs["attention_mask"].to(self._model.device),
+                max_new_tokens=max_new_tokens,
+                pad_token_id=self._tokenizer.pad_token_id,
+                **draws,
+            )[:, length:].tolist()
         ends = self._model.generation_config.eos_token_id
         ends = set(ends if isinstance(ends, list) else [ends])
         found = []
-        for one, ids in zip(batch, out_NT, strict=True):
+        for (one, _), ids in zip(prompts, out_NT, strict=True):
             end = next((place for place, token in enumerate(ids) if token in ends), None)
             kept = ids if end is None else ids[: end + 1]
             text = str(self._tokenizer.decode(kept, skip_special_tokens=True))
@@ -166,27 +188,33 @@ class VllmBackend:
         except (ValueError, ImportError, OSError) as error:
             raise CommandError(f"--model {model} cannot be loaded: {error}") from error
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[Generation]:
+    def generate(self, requests: deque[Request], sampling: Sampling) -> Iterator[Generation]:
         """Answers in groups of `at_once`, so that they can be saved in between."""
         from vllm import SamplingParams
 
-        for start in range(0, len(requests), self.at_once):
-            batch = requests[start : start + self.at_once]
-            draws = [
-                SamplingParams(
-                    temperature=sampling.temperature,
-                    top_p=sampling.top_p,
-                    max_tokens=sampling.max_new_tokens,
-                    seed=request.seed(sampling),
+        tokenizer = self._llm.get_tokenizer()
+        context = self._llm.model_config.max_model_len
+        while requests:
+            batch, prompts, draws = [], [], []
+            for one in _next(requests, self.at_once):
+                ids, room = _prompt(tokenizer, one, context, sampling)
+                if room < 1:
+                    yield Generation(one.key, "", 0, False)
+                    continue
+                batch.append(one)
+                prompts.append({"prompt_token_ids": ids})
+                draws.append(
+                    SamplingParams(
+                        temperature=sampling.temperature,
+                        top_p=sampling.top_p,
+                        max_tokens=room,
+                        seed=one.seed(sampling),
+                    )
                 )
-                for request in batch
-            ]
-            conversations: Any = [list(request.messages) for request in batch]
-            for request, result in zip(batch, self._llm.chat(conversations, draws, use_tqdm=False), strict=True):
+            results: Any = self._llm.generate(prompts, draws, use_tqdm=False) if batch else []
+            for one, result in zip(batch, results, strict=True):
                 output = result.outputs[0]
-                yield Generation(
-                    request.key, output.text, len(output.token_ids), finished=output.finish_reason == "stop"
-                )
+                yield Generation(one.key, output.text, len(output.token_ids), finished=output.finish_reason == "stop")
 
     def close(self) -> None:
         """Frees the model's memory."""
@@ -215,33 +243,35 @@ class ServerBackend:
             raise CommandError(f"--server {url} has the model {' and '.join(served)}, not {model}: --model NAME.")
         self.model = str(model)
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[Generation]:
-        """Answers as they come, `at_once` requests being on the way."""
-        waiting: queue.SimpleQueue[Request] = queue.SimpleQueue()
+    def generate(self, requests: deque[Request], sampling: Sampling) -> Iterator[Generation]:
+        """Answers as they come, at most `at_once` requests being on the way."""
+        waiting: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         ready: queue.SimpleQueue[Generation | BaseException] = queue.SimpleQueue()
-        stopped = threading.Event()
-        for request in requests:
-            waiting.put(request)
 
         def work() -> None:
-            try:
-                while not stopped.is_set():
-                    ready.put(self._ask(waiting.get_nowait(), sampling))
-            except queue.Empty:
-                pass
-            except BaseException as error:
-                ready.put(error)
+            while (request := waiting.get()) is not None:
+                try:
+                    ready.put(self._ask(request, sampling))
+                except BaseException as error:
+                    ready.put(error)
 
-        for _ in range(min(self.at_once, len(requests))):
-            threading.Thread(target=work, daemon=True).start()
+        flying = threads = 0
         try:
-            for _ in requests:
+            while requests or flying:
+                for request in _next(requests, self.at_once - flying):
+                    waiting.put(request)
+                    flying += 1
+                while threads < flying:
+                    threading.Thread(target=work, daemon=True).start()
+                    threads += 1
                 item = ready.get()
+                flying -= 1
                 if isinstance(item, BaseException):
                     raise item
                 yield item
         finally:
-            stopped.set()
+            for _ in range(threads):
+                waiting.put(None)
 
     def _ask(self, request: Request, sampling: Sampling) -> Generation:
         import requests
@@ -264,6 +294,11 @@ class ServerBackend:
                 if response.ok:
                     return self._read(request, response)
                 reason = f"status {response.status_code}: {response.text[:500]}"
+                if response.status_code == 400 and TOO_LONG.search(response.text):
+                    if "max_tokens" not in body:
+                        return Generation(request.key, "", 0, False)
+                    del body["max_tokens"]  # the server then gives what room there is
+                    continue
                 if response.status_code < 500 and response.status_code != 429:
                     raise CommandError(f"{url} refuses {request.key}: {reason}")
             time.sleep(min(2.0**attempt, 10.0) if attempt < TRIES - 1 else 0)
@@ -288,3 +323,15 @@ class ServerBackend:
 
     def close(self) -> None:
         """Nothing: the server is not ours."""
+
+
+def _next(requests: deque[Request], count: int) -> list[Request]:
+    return [requests.popleft() for _ in range(min(count, len(requests)))]
+
+
+def _prompt(tokenizer: Any, request: Request, context: int | None, sampling: Sampling) -> tuple[list[int], int]:
+    """A conversation's tokens, and how many an answer to it may have."""
+    text = tokenizer.apply_chat_template(list(request.messages), tokenize=False, add_generation_prompt=True)
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    room = sampling.max_new_tokens if context is None else min(sampling.max_new_tokens, context - len(ids))
+    return ids, room

@@ -4,6 +4,7 @@ import argparse
 import hashlib
 import json
 import sys
+from collections import deque
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -128,7 +129,7 @@ def _answer(args: argparse.Namespace, model: command.Model, benchmarks: dict[str
             for problem, row in enumerate(rows)
             for sample in range(args.samples)
         }
-        requests = [Request(key, row["prompt"]) for key, row in asked.items() if key not in store.answers]
+        requests = deque(Request(key, row["prompt"]) for key, row in asked.items() if key not in store.answers)
         if not requests:
             print(f"{model.label}: all {len(asked)} answers are there already.", file=sys.stderr)
             return
@@ -181,7 +182,8 @@ def _result(folder: Path, length_limit: int, time_limit: float) -> dict[str, Any
             missing += samples - len(found)
             if len(found) == samples:
                 by_problem.setdefault(name, []).append(found)
-    result = {"settings": settings, "missing": missing, "sets": {}, "overall": None}
+    cut = command.cut_by_context(settings, ((row["tokens"], row["finished"]) for row in rows))
+    result = {"settings": settings, "missing": missing, "cut_by_context": cut, "sets": {}, "overall": None}
     result["sets"] = {name: asdict(_scores(problems, samples)) for name, problems in by_problem.items()}
     if by_problem.keys() == sets.keys():
         result["overall"] = {

@@ -27,7 +27,7 @@ def show(results: Mapping[str, Any], folder: Path) -> None:
             table.add_row(Text(row.label), *map(Text, row.cells))
         console.print(table)
     for note in one.notes:
-        console.print(f"{note}; the same command goes on.", markup=False)
+        console.print(note, markup=False, highlight=False)
     places = [folder / "results.json"]
     try:
         drawn = draw_evaluation(one)

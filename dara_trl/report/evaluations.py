@@ -107,7 +107,16 @@ def evaluation(results: Mapping[str, Any]) -> Evaluation:
         }
         for measure in MEASURES[kind]
     }
-    notes = [f"{label}: {model['missing']} answers are missing" for label, model in models.items() if model["missing"]]
+    kinds = {
+        "missing": "answers are missing; the same `dara-trl eval` goes on",
+        "cut_by_context": "answers were cut off where the model's context ended",
+    }
+    notes = [
+        f"{label}: {model[kind]:,} {text}."
+        for label, model in models.items()
+        for kind, text in kinds.items()
+        if model[kind]
+    ]
     return Evaluation(kind, columns, values, notes, _lead(kind, results, models))
 
 
@@ -120,7 +129,9 @@ def _lead(kind: str, results: Mapping[str, Any], models: Mapping[str, Any]) -> s
         )
     )
     if kind == "bfcl":
-        return f"{'; '.join(drawn)}; the official checkers."
+        limits = {model["settings"]["limit"] for model in models.values()} - {None}
+        part = f"; only the first {' or '.join(map(str, sorted(limits)))} cases of each category" if limits else ""
+        return f"{'; '.join(drawn)}; the official checkers{part}."
     samples = list(dict.fromkeys(str(model["settings"]["samples"]) for model in models.values()))
     return (
         f"{' or '.join(samples)} answers to each problem, {'; '.join(drawn)}; an answer that was cut off is wrong; "

@@ -8,6 +8,7 @@ its part into the checkpoint; its file is also the last that is written, so it s
 import json
 import re
 import warnings
+import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,8 @@ def checkpoint_fault(folder: str | Path) -> str | None:
     """Why a checkpoint is not whole, or None. A run that was killed while it saved leaves a torn one.
 
     Of a checkpoint that plain TRL wrote, `trainer_state.json` and the random-number states are looked for: they are
-    written after the model and the optimiser.
+    written after the model and the optimiser. A torch file without its directory, which stands at its end, was cut
+    off, by a full disk or an incomplete copy.
     """
     folder = Path(folder)
     try:
@@ -67,6 +69,9 @@ def checkpoint_fault(folder: str | Path) -> str | None:
         return f"trainer_state.json cannot be read ({error})"
     if (number := re.fullmatch(r"checkpoint-(\d+)", folder.name)) and int(number[1]) != step:
         return f"trainer_state.json is of step {step}"
+    for path in sorted([*folder.glob("*.pt"), *folder.glob("*.pth")]):
+        if not zipfile.is_zipfile(path):
+            return f"{path.name} is cut off or is not a file of torch"
     ours = [path.name for path in folder.glob("rollouts_*_of_*.pt")]
     if ours:
         num_processes = int(ours[0].removesuffix(".pt").rpartition("_")[2])

@@ -84,9 +84,18 @@ def test_newest_whole_checkpoint(checkpoints):
     ],
 )
 def test_every_process_must_have_saved(tmp_path, files, fault):
-    for name in ["trainer_state.json", *files]:
-        (tmp_path / name).write_text('{"global_step": 1}')
+    (tmp_path / "trainer_state.json").write_text('{"global_step": 1}')
+    for name in files:
+        torch.save({}, tmp_path / name)
     assert checkpoint_fault(tmp_path) == fault
+
+
+@pytest.mark.parametrize("name", ["rollouts_0_of_1.pt", "rng_state.pth", "optimizer.pt"])
+def test_a_file_cut_off_makes_a_checkpoint_torn(checkpoints, name):
+    path = checkpoints / "checkpoint-6" / name
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.warns(UserWarning, match=rf"checkpoint-6 is not whole: {name} is cut off.* Resuming from .*-4"):
+        assert newest_checkpoint(checkpoints).name == "checkpoint-4"
 
 
 def test_no_checkpoint_at_all(tmp_path):

@@ -70,15 +70,25 @@ def load_grid(path: str | Path) -> Grid:
     for name in ("output_dir", "script", "methods", "seeds"):
         if name not in given:
             raise CommandError(f"{path}: the field {name} is missing: {FIELDS[name]}.")
-    script = Path(str(given["script"]))
+    for name in ("output_dir", "script", "config", "baseline"):
+        if name in ("config", "baseline") and given.get(name) is None:
+            continue
+        if not isinstance(given[name], str) or not given[name]:
+            raise CommandError(f"{path}: {name} must be text, not {given[name]!r}: {FIELDS[name]}.")
+    launch = given.get("launch") or []
+    if not isinstance(launch, list) or not all(isinstance(argument, str | int | float) for argument in launch):
+        raise CommandError(f"{path}: launch must be a list of arguments, one an item, not {launch!r}.")
+    script = Path(given["script"])
     if not script.is_file():
         raise CommandError(f"{path}: script {script} does not exist.")
 
-    common = _mapping(_read_yaml(Path(given["config"]), "config"), given["config"]) if "config" in given else {}
+    common = _mapping(_read_yaml(Path(given["config"]), "config"), given["config"]) if given.get("config") else {}
     common = {**common, **_mapping(given.get("arguments"), f"{path}: arguments")}
     settings = _named(given.get("settings") or {"default": {}}, f"{path}: settings")
     methods = given["methods"]
     if isinstance(methods, list):
+        if len(set(map(str, methods))) < len(methods):
+            raise CommandError(f"{path}: methods: every method must occur once: {methods!r}.")
         methods = {str(name): {"aggregation": str(name)} for name in methods}
     methods = _named(methods, f"{path}: methods")
     seeds = _seeds(given["seeds"], f"{path}: seeds")
@@ -100,9 +110,9 @@ def load_grid(path: str | Path) -> Grid:
             )
         )
     return Grid(
-        output_dir=Path(str(given["output_dir"])),
+        output_dir=Path(given["output_dir"]),
         script=script,
-        launch=[str(argument) for argument in given.get("launch") or []],
+        launch=[str(argument) for argument in launch],
         runs=runs,
         baseline=baseline,
         thresholds=_thresholds(given.get("thresholds"), f"{path}: thresholds"),
@@ -114,7 +124,7 @@ def _read_yaml(path: Path, what: str) -> Any:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"{what} cannot be read: {error}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2026-13-45
         raise CommandError(f"{path} is not YAML: {error}") from error
 
 

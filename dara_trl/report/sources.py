@@ -187,6 +187,9 @@ def _natural(name: str) -> list[tuple[int, int | str]]:
 def _run(place: _Place, label: str) -> Run:
     log, metadata, notes = _read(place)
     notes += log.notes
+    for name in ("config", "git", "thresholds", "versions"):
+        if not isinstance(metadata.get(name) or {}, dict):
+            raise ValueError(f"{name} in its run.json is not a mapping")
     if not any(re.fullmatch(r"(eval_)?rewards/.+/mean", key, re.DOTALL) for row in log.rows for key in row):
         raise ValueError("no rewards/<name>/mean (or critic/<name>_score/mean) in it")
     series, repeated = _series(log.rows)

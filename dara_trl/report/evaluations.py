@@ -107,15 +107,15 @@ def evaluation(results: Mapping[str, Any]) -> Evaluation:
         }
         for measure in MEASURES[kind]
     }
-    kinds = {
+    counted = {
         "missing": "answers are missing; the same `dara-trl eval` goes on",
         "cut_by_context": "answers were cut off where the model's context ended",
     }
     notes = [
-        f"{label}: {model[kind]:,} {text}."
+        f"{label}: {model[name]:,} {text}."
         for label, model in models.items()
-        for kind, text in kinds.items()
-        if model[kind]
+        for name, text in counted.items()
+        if model[name]
     ]
     return Evaluation(kind, columns, values, notes, _lead(kind, results, models))
 

@@ -187,9 +187,6 @@ def _natural(name: str) -> list[tuple[int, int | str]]:
 def _run(place: _Place, label: str) -> Run:
     log, metadata, notes = _read(place)
     notes += log.notes
-    for name in ("config", "git", "thresholds", "versions"):
-        if not isinstance(metadata.get(name) or {}, dict):
-            raise ValueError(f"{name} in its run.json is not a mapping")
     if not any(re.fullmatch(r"(eval_)?rewards/.+/mean", key, re.DOTALL) for row in log.rows for key in row):
         raise ValueError("no rewards/<name>/mean (or critic/<name>_score/mean) in it")
     series, repeated = _series(log.rows)
@@ -227,6 +224,9 @@ def _read(place: _Place) -> tuple[Log, dict[str, Any], tuple[str, ...]]:
         metadata = json.loads((place.folder / "run.json").read_text(encoding="utf-8"))
         if not isinstance(metadata, dict):
             raise ValueError("run.json is not an object")
+        for name in ("config", "git", "thresholds", "versions"):
+            if not isinstance(metadata.get(name) or {}, dict):
+                raise ValueError(f"{name} in its run.json is not a mapping")
         status = metadata.get("status")
         if status not in (None, "finished"):
             notes = (f"its run.json says it is {status}, not finished",)

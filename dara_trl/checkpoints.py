@@ -9,24 +9,29 @@ import json
 import re
 import warnings
 import zipfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import send_to_device
+from safetensors import SafetensorError, safe_open
+
+
+MODEL_ONLY = "holds the model only (save_only_model)"
 
 
 @dataclass(frozen=True)
 class RolloutState:
     """Where a process stands: TRL's step counter, the inputs of the steps to come, and what `dynamic_sampling` has
     taken: an epoch with the number of fresh prompts in it; of a stream, a pass with the rows taken in it, and how many
-    were taken a second time."""
+    were taken a second time. `settings` are what the run was trained with, as texts, to be compared on resuming."""
 
     step: int
     buffered_inputs: list[dict[str, Any]] | None
     fresh_taken: tuple[int, int] = (0, 0)
     stream_taken: tuple[int, tuple[int, ...], int] = (0, (), 0)
+    settings: dict[str, str] = field(default_factory=dict)
 
 
 def save_rollouts(folder: str | Path, state: RolloutState, rank: int, num_processes: int) -> None:
@@ -58,8 +63,8 @@ def checkpoint_fault(folder: str | Path) -> str | None:
     """Why a checkpoint is not whole, or None. A run that was killed while it saved leaves a torn one.
 
     Of a checkpoint that plain TRL wrote, `trainer_state.json` and the random-number states are looked for: they are
-    written after the model and the optimiser. A torch file without its directory, which stands at its end, was cut
-    off, by a full disk or an incomplete copy.
+    written after the model and the optimiser. A torch file without its directory, which stands at its end, or a
+    safetensors file shorter than its header says, was cut off, by a full disk or an incomplete copy.
     """
     folder = Path(folder)
     try:
@@ -72,6 +77,12 @@ def checkpoint_fault(folder: str | Path) -> str | None:
     for path in sorted([*folder.glob("*.pt"), *folder.glob("*.pth")]):
         if not zipfile.is_zipfile(path):
             return f"{path.name} is cut off or is not a file of torch"
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(path, "pt"):
+                pass
+        except (SafetensorError, OSError) as error:
+            return f"{path.name} is cut off or is not a file of safetensors ({error})"
     ours = [path.name for path in folder.glob("rollouts_*_of_*.pt")]
     if ours:
         num_processes = int(ours[0].removesuffix(".pt").rpartition("_")[2])
@@ -79,8 +90,26 @@ def checkpoint_fault(folder: str | Path) -> str | None:
         return f"process {missing[0]} of {num_processes} had not saved its part" if missing else None
     ranks = sorted(int(path.stem.rpartition("_")[2]) for path in folder.glob("rng_state_*.pth"))
     if not ranks and not (folder / "rng_state.pth").exists():
-        return "no random-number state"
+        return MODEL_ONLY if _model_only(folder) else "no random-number state"
     return None if ranks == list(range(len(ranks))) else "random-number states are missing"
+
+
+def named_checkpoint(folder: str | Path) -> Path:
+    """The checkpoint that the user names, if it is whole; one of `save_only_model` is taken with a warning.
+
+    Raises:
+        ValueError: it is not there, or not whole; says why.
+    """
+    folder = Path(folder)
+    fault = checkpoint_fault(folder) if folder.is_dir() else "there is no such folder"
+    if fault == MODEL_ONLY:
+        warnings.warn(f"{folder} {fault}: the optimizer and the random numbers start anew.", stacklevel=2)
+    elif fault is not None:
+        raise ValueError(
+            f"Cannot resume from {folder}: {fault}. resume_from_checkpoint takes the folder of a whole checkpoint, "
+            "or True for the newest whole one in output_dir."
+        )
+    return folder
 
 
 def newest_checkpoint(output_dir: str | Path) -> Path:
@@ -101,8 +130,14 @@ def newest_checkpoint(output_dir: str | Path) -> Path:
             if faults:
                 warnings.warn(f"Passed over: {'; '.join(faults)}. Resuming from {path}.", stacklevel=2)
             return path
-        faults.append(f"{path} is not whole: {fault}")
+        model_only = fault == MODEL_ONLY
+        faults.append(f"{path} {fault}; name it to go on from it" if model_only else f"{path} is not whole: {fault}")
     raise ValueError(f"No checkpoint to resume from in {output_dir}. {'; '.join(faults)}".rstrip())
+
+
+def _model_only(folder: Path) -> bool:
+    """No optimiser of torch, FSDP or DeepSpeed, and no schedule."""
+    return not any(path.name.startswith(("optimizer", "scheduler", "global_step")) for path in folder.iterdir())
 
 
 def _name(rank: int, num_processes: int) -> str:

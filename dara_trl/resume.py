@@ -1,13 +1,24 @@
 """Top floor: TRL's GRPO trainer, with runs that can be killed at any moment and resumed exactly."""
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
 from trl import GRPOConfig, GRPOTrainer
 
-from .checkpoints import RolloutState, load_rollouts, newest_checkpoint, save_rollouts
+from .checkpoints import RolloutState, load_rollouts, named_checkpoint, newest_checkpoint, save_rollouts
 from .streams import PromptStream
+
+
+SETTINGS = {"reward_weights", "beta", "loss_type", "scale_rewards", "dynamic_sampling", "dynamic_sampling_keep"}
+BATCH_SHAPE = {
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "num_generations",
+    "steps_per_generation",
+    "num_iterations",
+}
 
 
 class ResumableGRPOTrainer(GRPOTrainer):
@@ -28,21 +39,44 @@ class ResumableGRPOTrainer(GRPOTrainer):
         """As in TRL; True resumes from the newest checkpoint that is whole.
 
         Raises:
-            ValueError: there is no whole checkpoint to resume from; says what is wrong with those that are there.
+            ValueError: there is no whole checkpoint to resume from, or the one that is named is not whole; says why.
         """
         if resume_from_checkpoint is True:
             resume_from_checkpoint = str(newest_checkpoint(self.args.output_dir or "."))
+        elif resume_from_checkpoint:
+            resume_from_checkpoint = str(named_checkpoint(resume_from_checkpoint))
         if resume_from_checkpoint:
             rank, size = self.accelerator.process_index, self.accelerator.num_processes
             state = load_rollouts(resume_from_checkpoint, rank, size, self.accelerator.device)
             if state is not None:
-                self._step, self._buffered_inputs = state.step, state.buffered_inputs  # type: ignore[assignment]
+                self._step = state.step
+                if not self._changed(state.settings) & BATCH_SHAPE:
+                    self._buffered_inputs = state.buffered_inputs  # type: ignore[assignment]
                 self._fresh_taken = state.fresh_taken
                 if self._stream is not None:
                     self._stream.taken = state.stream_taken
             saved = json.loads((Path(resume_from_checkpoint) / "trainer_state.json").read_text(encoding="utf-8"))
             self._epochs_done = int(saved["epoch"] + 1e-6)
         return super().train(resume_from_checkpoint, *args, **kwargs)
+
+    def _settings(self) -> dict[str, str]:
+        """What a checkpoint's figures depend on, and a resumed run may have otherwise."""
+        names = [
+            name for name in vars(self.args) if name.startswith("aggregation") or name in {*SETTINGS, *BATCH_SHAPE}
+        ]
+        values = {name: getattr(self.args, name) for name in names}
+        settings = {name: _text(value) for name, value in values.items()}
+        return {"reward_funcs": ", ".join(self.reward_func_names), **settings}
+
+    def _changed(self, before: dict[str, str]) -> set[str]:
+        """The settings that the checkpoint was not trained with, which are said in a warning."""
+        now = self._settings()
+        changed = [name for name in now if name in before and now[name] != before[name]]
+        if changed and self.accelerator.is_main_process:
+            told = "; ".join(f"{name} was {before[name]}, is {now[name]}" for name in changed)
+            anew = " The generation batch in progress is generated anew." if set(changed) & BATCH_SHAPE else ""
+            warnings.warn(f"The checkpoint was trained with other settings: {told}.{anew}", stacklevel=3)
+        return set(changed)
 
     def _get_train_sampler(self, *args: Any, **kwargs: Any) -> Any:
         sampler = super()._get_train_sampler(*args, **kwargs)
@@ -62,5 +96,11 @@ class ResumableGRPOTrainer(GRPOTrainer):
             None if over else self._buffered_inputs,
             self._fresh_taken,
             (0, (), 0) if self._stream is None else self._stream.taken,
+            self._settings(),
         )
         save_rollouts(folder, state, self.accelerator.process_index, self.accelerator.num_processes)
+
+
+def _text(value: Any) -> str:
+    """The same in every process: no address of a function or of an object."""
+    return getattr(value, "__qualname__", type(value).__qualname__) if callable(value) else str(value)

@@ -90,12 +90,66 @@ def test_every_process_must_have_saved(tmp_path, files, fault):
     assert checkpoint_fault(tmp_path) == fault
 
 
-@pytest.mark.parametrize("name", ["rollouts_0_of_1.pt", "rng_state.pth", "optimizer.pt"])
+@pytest.mark.parametrize("name", ["rollouts_0_of_1.pt", "rng_state.pth", "optimizer.pt", "model.safetensors"])
 def test_a_file_cut_off_makes_a_checkpoint_torn(checkpoints, name):
     path = checkpoints / "checkpoint-6" / name
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.warns(UserWarning, match=rf"checkpoint-6 is not whole: {name} is cut off.* Resuming from .*-4"):
         assert newest_checkpoint(checkpoints).name == "checkpoint-4"
+
+
+def test_a_torn_checkpoint_that_is_named_is_refused(tiny_model, checkpoints):
+    torn = checkpoints / "checkpoint-4"
+    path = torn / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(ValueError, match=r"Cannot resume from .*checkpoint-4: model.safetensors is cut off"):
+        run(tiny_model, checkpoints, [count_a], **SAVE, resume_from_checkpoint=str(torn))
+    with pytest.raises(ValueError, match=r"Cannot resume from .*checkpoint-44: there is no such folder.*or True"):
+        run(tiny_model, checkpoints, [count_a], **SAVE, resume_from_checkpoint=str(checkpoints / "checkpoint-44"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "told", "anew"),
+    [
+        ({"aggregation": "gdpo"}, "aggregation was dara_asym, is gdpo", False),
+        ({"reward_weights": [1.0, 3.0]}, r"reward_weights was None, is \[1.0, 3.0\]", False),
+        ({"num_generations": 4}, "num_generations was 2, is 4", True),
+    ],
+    ids=["aggregation", "weights", "shape"],
+)
+def test_other_settings_than_the_checkpoints_are_said(tiny_model, tmp_path, settings, told, anew):
+    before = {
+        "per_device_train_batch_size": 8,
+        "steps_per_generation": 4,
+        "num_generations": 2,
+        **SAVE,
+        "save_steps": 2,
+    }
+    run(tiny_model, tmp_path, [count_a, rare], **{**before, "max_steps": 2})
+    generated = []
+
+    def seen(prompts, **kwargs):
+        generated.append(len(prompts))
+        return [0.0] * len(prompts)
+
+    seen.__name__ = "rare"
+    with pytest.warns(UserWarning, match=f"trained with other settings: {told}") as warned:
+        again = run(
+            tiny_model,
+            tmp_path,
+            [count_a, seen],
+            **{**before, **settings, "max_steps": 4},
+            resume_from_checkpoint=True,
+        )
+    assert again.state.global_step == 4
+    # Steps 3 and 4 come out of the generation batch in progress, unless that has another shape.
+    assert bool(generated) == anew
+    assert any("generated anew" in str(warning.message) for warning in warned) == anew
+
+
+def test_other_reward_functions_than_the_checkpoints_are_said(tiny_model, checkpoints):
+    with pytest.warns(UserWarning, match="reward_funcs was count_a, is count_a, rare"):
+        run(tiny_model, checkpoints, [count_a, rare], **{**SAVE, "max_steps": 8}, resume_from_checkpoint=True)
 
 
 def test_no_checkpoint_at_all(tmp_path):
@@ -116,3 +170,14 @@ def test_rollouts_survive_a_round_trip_and_another_number_of_processes_is_said(t
 def test_model_only_checkpoints_have_no_rollouts(tiny_model, tmp_path):
     run(tiny_model, tmp_path, [count_a], prompts(), **{**SAVE, "save_only_model": True, "max_steps": 2}, save_steps=2)
     assert not list(tmp_path.glob("checkpoint-2/rollouts*"))
+    with pytest.raises(ValueError, match=r"checkpoint-2 holds the model only .* name it to go on from it"):
+        newest_checkpoint(tmp_path)
+    with pytest.warns(UserWarning, match=r"holds the model only .*: the optimizer and the random numbers start anew"):
+        again = run(
+            tiny_model,
+            tmp_path,
+            [count_a],
+            **{**SAVE, "save_strategy": "no", "max_steps": 3},
+            resume_from_checkpoint=str(tmp_path / "checkpoint-2"),
+        )
+    assert again.state.global_step == 3

@@ -5,7 +5,6 @@ does not hold it, so a resumed run would generate a new one and differ from the 
 its part into the checkpoint; its file is also the last that is written, so it says that the checkpoint is whole.
 """
 
-import json
 import re
 import warnings
 import zipfile
@@ -16,6 +15,8 @@ from typing import Any
 import torch
 from accelerate.utils import send_to_device
 from safetensors import SafetensorError, safe_open
+
+from .json_text import parse_json
 
 
 MODEL_ONLY = "holds the model only (save_only_model)"
@@ -68,7 +69,7 @@ def checkpoint_fault(folder: str | Path) -> str | None:
     """
     folder = Path(folder)
     try:
-        state = json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))
+        state = parse_json((folder / "trainer_state.json").read_text(encoding="utf-8"))
         step = state["global_step"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         return f"trainer_state.json cannot be read ({error})"

@@ -7,6 +7,8 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from .json_text import parse_json
+
 
 # The file that a run is to write. `dara-trl compare` sets it, so any script with a DARAGRPOTrainer can be compared.
 VARIABLE = "DARA_TRL_METRICS_FILE"
@@ -46,4 +48,4 @@ def read_rows(path: str | Path, offset: int = 0) -> tuple[list[dict[str, Any]], 
         file.seek(offset)
         text = file.read()
     end = text.rfind(b"\n") + 1
-    return [json.loads(line) for line in text[:end].splitlines()], offset + end
+    return [parse_json(line) for line in text[:end].splitlines()], offset + end

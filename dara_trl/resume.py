@@ -1,6 +1,5 @@
 """Top floor: TRL's GRPO trainer, with runs that can be killed at any moment and resumed exactly."""
 
-import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from trl import GRPOConfig, GRPOTrainer
 
 from .checkpoints import RolloutState, load_rollouts, named_checkpoint, newest_checkpoint, save_rollouts
+from .json_text import parse_json
 from .streams import PromptStream
 
 
@@ -55,7 +55,7 @@ class ResumableGRPOTrainer(GRPOTrainer):
                 self._fresh_taken = state.fresh_taken
                 if self._stream is not None:
                     self._stream.taken = state.stream_taken
-            saved = json.loads((Path(resume_from_checkpoint) / "trainer_state.json").read_text(encoding="utf-8"))
+            saved = parse_json((Path(resume_from_checkpoint) / "trainer_state.json").read_text(encoding="utf-8"))
             self._epochs_done = int(saved["epoch"] + 1e-6)
         return super().train(resume_from_checkpoint, *args, **kwargs)
 

@@ -111,7 +111,7 @@ def test_grid_faults_are_named(write_grid, fields, words, capsys):
     assert "Traceback" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["a: [", "- 1", "\x00"])
+@pytest.mark.parametrize("text", ["a: [", "- 1", "\x00", "[" * 5000], ids=["torn", "list", "zero", "deep"])
 def test_grid_that_is_no_yaml_mapping(tmp_path, text):
     (tmp_path / "grid.yaml").write_text(text)
     with pytest.raises(CommandError, match=r"grid\.yaml"):

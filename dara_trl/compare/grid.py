@@ -126,6 +126,8 @@ def _read_yaml(path: Path, what: str) -> Any:
         raise CommandError(f"{what} cannot be read: {error}") from error
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2026-13-45
         raise CommandError(f"{path} is not YAML: {error}") from error
+    except RecursionError as error:
+        raise CommandError(f"{path} is nested too deep") from error
 
 
 def _mapping(value: Any, where: str) -> dict[str, Any]:

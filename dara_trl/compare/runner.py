@@ -24,6 +24,7 @@ import psutil
 import yaml
 
 from ..cli import CommandError
+from ..json_text import parse_json
 from ..metrics_file import VARIABLE, read_rows
 from .grid import Grid, Run
 
@@ -148,7 +149,7 @@ class Runner:
             reason = f"exit status {code}" if code else "it logged no training step: does it use DARAGRPOTrainer?"
             self.failed.append(Failure(job.run, reason, job.folder / LOG))
             return self.failed[-1]
-        record = json.loads((job.folder / RECORD).read_text(encoding="utf-8"))
+        record = parse_json((job.folder / RECORD).read_text(encoding="utf-8"))
         _write_record(job.folder, {**record, "status": "finished", "finished": _now()})
         job.folder.replace(self.grid.output_dir.resolve() / job.run.name)
         self.finished.append(job.run)
@@ -165,7 +166,7 @@ def is_finished(grid: Grid, run: Run) -> bool:
     if not folder.exists():
         return False
     try:
-        made_with = json.loads((folder / RECORD).read_text(encoding="utf-8"))["config"]
+        made_with = parse_json((folder / RECORD).read_text(encoding="utf-8"))["config"]
     except (OSError, ValueError, KeyError) as error:
         raise CommandError(f"{folder} is no run of this command ({error}): move it away.") from error
     wanted = json.loads(json.dumps(run.config, default=str))

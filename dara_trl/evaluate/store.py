@@ -9,6 +9,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from ..cli import CommandError
+from ..json_text import parse_json
 
 
 class Store:
@@ -79,7 +80,7 @@ def read_answers(folder: Path) -> dict[str, dict[str, Any]]:
         if not line.strip() or number == len(lines):
             continue
         try:
-            row = json.loads(line)
+            row = parse_json(line)
             answers[row.pop("key")] = row
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise CommandError(f"{path}, line {number}: not an answer of an evaluation ({error!r}).") from error
@@ -89,7 +90,7 @@ def read_answers(folder: Path) -> dict[str, dict[str, Any]]:
 def read_json(path: Path) -> Any:
     """A JSON file. Raises CommandError, which names it, if it cannot be read."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise CommandError(f"{path} is not JSON: {error}") from error
 

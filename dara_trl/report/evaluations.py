@@ -1,6 +1,5 @@
 """The results of `dara-trl eval`: read back, as tables, and as a figure of bars."""
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cli import CommandError
+from ..json_text import parse_json
 from .figures import THEMES, Drawn, themed, written
 
 
@@ -81,7 +81,7 @@ def read_evaluation(path: Path) -> Evaluation:
     """
     path = path / "results.json" if path.is_dir() else path
     try:
-        return evaluation(json.loads(path.read_text(encoding="utf-8")))
+        return evaluation(parse_json(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise CommandError(f"--evaluation: {error}. Expected the --output of a `dara-trl eval`.") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:

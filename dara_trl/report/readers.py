@@ -4,8 +4,6 @@ A row is a dict of figures with its `step`, named as TRL names them: `rewards/<n
 and the same with `eval_` before them. NaN, infinity and null are None: no value at that step.
 """
 
-import json
-import math
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cli import CommandError
+from ..json_text import parse_json
 
 
 Row = dict[str, Any]
@@ -26,6 +25,7 @@ VERL = (
     (re.compile(r"dara/pi_(.+)", re.DOTALL), r"dara/density/\1"),
     (re.compile(r"dara/w_(.+)", re.DOTALL), r"dara/weight/\1"),
 )
+LARGEST = 3.5e38  # of float32, which rewards are in. Beyond it there is no figure, as for NaN; it could not be drawn.
 STEPS = ("step", "train/global_step", "training/global_step")
 
 
@@ -68,7 +68,7 @@ def _number(value: Any) -> float | None:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
         return None
-    return number if math.isfinite(number) else None
+    return number if abs(number) <= LARGEST else None
 
 
 def _rows(raw: Iterable[Any]) -> list[Row]:
@@ -83,7 +83,7 @@ def read_jsonl(path: Path) -> Log:
         if not line.strip():
             continue
         try:
-            item = json.loads(line)
+            item = parse_json(line)
         except ValueError:
             item = None
         if isinstance(item, dict):
@@ -106,7 +106,7 @@ def read_trainer_state(path: Path) -> Log:
     Raises:
         ValueError: it is not JSON with a `log_history`.
     """
-    state = json.loads(path.read_text(encoding="utf-8"))
+    state = parse_json(path.read_text(encoding="utf-8"))
     if not isinstance(state, dict) or not isinstance(state.get("log_history"), list):
         raise ValueError("no log_history in it")
     return Log("trainer_state.json", _rows(state["log_history"]))
@@ -130,10 +130,10 @@ def read_wandb(path: Path) -> Log:
             record.ParseFromString(data)
             kind = record.WhichOneof("record_type")
             if kind == "history":
-                raw.append({_key(item): json.loads(item.value_json) for item in record.history.item})
+                raw.append({_key(item): parse_json(item.value_json) for item in record.history.item})
             elif kind in ("run", "config"):
                 updates = (record.run.config if kind == "run" else record.config).update
-                config |= {_key(item): json.loads(item.value_json) for item in updates}
+                config |= {_key(item): parse_json(item.value_json) for item in updates}
                 if kind == "run":
                     name = record.run.display_name or name
                     revision = record.run.git.commit or revision
@@ -190,7 +190,7 @@ def read_tensorboard(folder: Path) -> Log:
     config: dict[str, Any] = {}
     if "args/text_summary" in tags["tensors"]:  # transformers writes the training arguments as a text
         try:
-            config = json.loads(events.Tensors("args/text_summary")[-1].tensor_proto.string_val[0])
+            config = parse_json(events.Tensors("args/text_summary")[-1].tensor_proto.string_val[0])
         except (ValueError, IndexError):
             config = {}
     scalars = [(event, tag) for tag in tags["scalars"] for event in events.Scalars(tag)]

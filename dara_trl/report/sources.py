@@ -1,6 +1,5 @@
 """Finds the runs below the paths that the user gave, and makes one `Run` of each, in whatever form it was logged."""
 
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cli import CommandError
+from ..json_text import parse_json
 from . import readers
 from .readers import Log
 
@@ -221,12 +221,14 @@ def _read(place: _Place) -> tuple[Log, dict[str, Any], tuple[str, ...]]:
     metadata: dict[str, Any] = {}
     notes: tuple[str, ...] = ()
     if (place.folder / "run.json").is_file():
-        metadata = json.loads((place.folder / "run.json").read_text(encoding="utf-8"))
+        metadata = parse_json((place.folder / "run.json").read_text(encoding="utf-8"))
         if not isinstance(metadata, dict):
             raise ValueError("run.json is not an object")
         for name in ("config", "git", "thresholds", "versions"):
             if not isinstance(metadata.get(name) or {}, dict):
                 raise ValueError(f"{name} in its run.json is not a mapping")
+        if not isinstance(metadata.get("seed"), int | str | None):
+            raise ValueError("seed in its run.json is neither a number nor a name")
         status = metadata.get("status")
         if status not in (None, "finished"):
             notes = (f"its run.json says it is {status}, not finished",)

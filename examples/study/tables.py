@@ -1,6 +1,7 @@
 """Prints the tables of docs/study.md from the packed runs: the primary outcome, and the last held-out evaluation.
 
 mkdir -p runs/packed && tar xzf docs/study/runs.tar.gz -C runs/packed && python examples/study/tables.py runs/packed
+python examples/study/tables.py runs/packed dara_asym     # the same, compared with another method than gdpo
 """
 
 import json
@@ -42,8 +43,8 @@ def p_value(comparison: dict | None) -> str:
     return "" if comparison is None else f"{comparison['p']:.2g}"
 
 
-def print_regime(folder: Path, rule_name: str, options: list[str]) -> None:
-    setting = report(folder, options)["settings"][0]
+def print_regime(folder: Path, rule_name: str, options: list[str], baseline: str) -> None:
+    setting = report(folder, [*options, "--baseline", baseline])["settings"][0]
     threshold = next(entry for entry in setting["thresholds"] if entry["rules"])
     rows = next(rule["rows"] for rule in threshold["rules"] if rule["rule"] == rule_name)
     finals = {
@@ -53,7 +54,8 @@ def print_regime(folder: Path, rule_name: str, options: list[str]) -> None:
         for row in values["rows"]
     }
     print(f"**`{folder.name}`**: {threshold['reward']} ≥ {threshold['threshold']:g}, {rule_name} rule\n")
-    print("| method | steps (95 %) | reached | ratio to gdpo (95 %) | p | correctness at the end | difference | p |")
+    compared_with = f"ratio to {baseline} (95 %)"
+    print(f"| method | steps (95 %) | reached | {compared_with} | p | correctness at the end | difference | p |")
     print("|---|---|---|---|---|---|---|---|")
     for row in sorted(rows, key=lambda row: row["result"].get("step", 1000 + row["result"].get("last_step", 0))):
         final = finals[row["label"]]
@@ -77,4 +79,4 @@ def print_regime(folder: Path, rule_name: str, options: list[str]) -> None:
 if __name__ == "__main__":
     for regime, (rule_name, options) in PRIMARY.items():
         if (Path(sys.argv[1]) / regime).is_dir():
-            print_regime(Path(sys.argv[1]) / regime, rule_name, options)
+            print_regime(Path(sys.argv[1]) / regime, rule_name, options, (sys.argv[2:] or ["gdpo"])[0])

@@ -103,7 +103,7 @@ class DynamicSamplingGRPOTrainer(ResumableGRPOTrainer):
         if self._stream is None:
             return super().get_train_dataloader()
         # TRL's dataloader, over what is left of the stream, which is shuffled already.
-        with _replaced(self, train_dataset=self._stream.for_dataloader(), shuffle_dataset=False):
+        with replaced(self, train_dataset=self._stream.for_dataloader(), shuffle_dataset=False):
             return super().get_train_dataloader()
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class DynamicSamplingGRPOTrainer(ResumableGRPOTrainer):
             return self._gathered_rewards_NK
 
         if not (self.args.dynamic_sampling and self.model.training):  # type: ignore[union-attr]
-            with _replaced(self, _calculate_rewards=score):
+            with replaced(self, _calculate_rewards=score):
                 return super()._generate_and_score_completions(inputs)
 
         inputs = list(inputs)
@@ -125,7 +125,7 @@ class DynamicSamplingGRPOTrainer(ResumableGRPOTrainer):
             return output
 
         # The rest is TRL's, with the batch that is left; nothing is generated or scored twice.
-        with _replaced(
+        with replaced(
             self, _generate=generate_until_full, _calculate_rewards=lambda *_, **__: self._gathered_rewards_NK
         ):
             return super()._generate_and_score_completions(inputs)
@@ -317,7 +317,7 @@ def _one_entry_a_batch(metrics: dict[str, list[float]], before: dict[str, int], 
 
 
 @contextmanager
-def _replaced(trainer: Any, **methods: Any) -> Iterator[None]:
+def replaced(trainer: Any, **methods: Any) -> Iterator[None]:
     """Methods of one object replaced for a while, whether or not they were its own."""
     own = {name: vars(trainer)[name] for name in methods if name in vars(trainer)}
     vars(trainer).update(methods)

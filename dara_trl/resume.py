@@ -1,6 +1,7 @@
 """Top floor: TRL's GRPO trainer, with runs that can be killed at any moment and resumed exactly."""
 
 import warnings
+from collections.abc import Sized
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ class ResumableGRPOTrainer(GRPOTrainer):
 
         Raises:
             ValueError: there is no whole checkpoint to resume from, or the one that is named is not whole; says why.
+                Or the dataset has fewer prompts than one generation batch: transformers then trains nothing.
         """
         if resume_from_checkpoint is True:
             resume_from_checkpoint = str(newest_checkpoint(self.args.output_dir or "."))
@@ -57,7 +59,23 @@ class ResumableGRPOTrainer(GRPOTrainer):
                     self._stream.taken = state.stream_taken
             saved = parse_json((Path(resume_from_checkpoint) / "trainer_state.json").read_text(encoding="utf-8"))
             self._epochs_done = int(saved["epoch"] + 1e-6)
-        return super().train(resume_from_checkpoint, *args, **kwargs)
+            # Of a stream, the epoch is the pass and the share of max_steps that is trained: 1 may end a first pass.
+            if saved["epoch"] > 1 + 1e-6 and not isinstance(self.train_dataset, Sized):
+                warnings.warn(
+                    "The run is resumed in a later pass over a dataset without a length: it is given other prompts "
+                    "than an uninterrupted run from here on.",
+                    stacklevel=2,
+                )
+        output = super().train(resume_from_checkpoint, *args, **kwargs)
+        if self.state.global_step == 0 and (self.args.max_steps > 0 or self.args.num_train_epochs > 0):
+            needed = self.args.generation_batch_size // self.num_generations  # type: ignore[operator]
+            given = f"{len(self.train_dataset)} prompts" if isinstance(self.train_dataset, Sized) else "fewer prompts"
+            raise ValueError(
+                f"No step was trained: train_dataset has {given}, and a generation batch takes {needed} "
+                "(per_device_train_batch_size x processes x steps_per_generation / num_generations). Lower "
+                "per_device_train_batch_size or steps_per_generation, or give more prompts."
+            )
+        return output
 
     def _settings(self) -> dict[str, str]:
         """What a checkpoint's figures depend on, and a resumed run may have otherwise."""

@@ -14,8 +14,9 @@ from trl.trainer.utils import get_config_model_id
 from .aggregation import METHODS, SETTINGS, AggregationResult, aggregate
 from .callbacks import RewardSchedule
 from .config import DARAGRPOConfig
-from .dynamic_sampling import DynamicSamplingGRPOTrainer
+from .dynamic_sampling import DynamicSamplingGRPOTrainer, replaced
 from .metrics_file import VARIABLE, MetricsFileCallback
+from .reward_values import checked
 from .telemetry import SignalWarnings, batch_metrics, partial_name, unique_reward_names
 from .vllm_server import VLLMServer
 
@@ -48,7 +49,8 @@ class DARAGRPOTrainer(DynamicSamplingGRPOTrainer):
     Raises:
         TypeError: `args` is a plain `GRPOConfig`.
         ValueError: a reward's name would overwrite a column of the completions table; weights whose number is not that
-            of the rewards; during training, a reward that is infinite.
+            of the rewards; during training, a reward that is infinite, or a dataset too small for one step.
+        TypeError: during training, a reward function returned something else than numbers and None.
         VLLMServerError: the server of `vllm_mode="server"` is absent, does not fit, or dies during training.
     """
 
@@ -134,6 +136,15 @@ class DARAGRPOTrainer(DynamicSamplingGRPOTrainer):
         if mode == "train" and self.accelerator.is_main_process:
             self._signal_warnings.check(result, self.state.global_step + 1)
         return output
+
+    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
+        funcs = [
+            checked(func, name) if callable(func) and not isinstance(func, torch.nn.Module) else func
+            for func, name in zip(self.reward_funcs, self.reward_func_names, strict=True)
+        ]
+        with replaced(self, reward_funcs=funcs):
+            rewards_NK: Tensor = super()._calculate_rewards(*args, **kwargs)
+        return rewards_NK
 
     def _watching_vllm(self) -> Any:
         return nullcontext() if self._vllm_server is None else self._vllm_server.watch()

@@ -5,6 +5,7 @@ import warnings
 
 import pytest
 import torch
+import trl
 from rollouts import count_a, prompts, rare, run
 
 from dara_trl.checkpoints import RolloutState, checkpoint_fault, load_rollouts, newest_checkpoint, save_rollouts
@@ -181,3 +182,27 @@ def test_model_only_checkpoints_have_no_rollouts(tiny_model, tmp_path):
             resume_from_checkpoint=str(tmp_path / "checkpoint-2"),
         )
     assert again.state.global_step == 3
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_dataset_too_small_for_a_step_is_said(tiny_model, tmp_path, stream):
+    if stream and not hasattr(trl.trainer.utils, "repeat_iterable_dataset"):
+        pytest.skip("this TRL has no streamed datasets for GRPO")
+    rows = prompts(3)
+    given = rows.to_iterable_dataset() if stream else rows
+    with pytest.raises(ValueError, match=r"No step was trained: train_dataset has .* a generation batch takes 8 "):
+        run(tiny_model, tmp_path, [count_a], given)
+
+
+@pytest.mark.skipif(
+    not hasattr(trl.trainer.utils, "repeat_iterable_dataset"), reason="this TRL has no streamed datasets for GRPO"
+)
+@pytest.mark.parametrize("steps", [1, 3])
+def test_resuming_in_a_later_pass_over_a_stream_is_said(tiny_model, tmp_path, steps):
+    stream = prompts(16).to_iterable_dataset()  # two steps a pass
+    settings = {**SAVE, "save_steps": steps, "per_device_train_batch_size": 32}
+    run(tiny_model, tmp_path, [count_a], stream, **{**settings, "max_steps": steps})
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        run(tiny_model, tmp_path, [count_a], stream, **{**settings, "max_steps": 4}, resume_from_checkpoint=True)
+    assert any("in a later pass" in str(one.message) for one in warned) == (steps == 3)

@@ -23,10 +23,11 @@ help:
 	@echo "make lint       ruff and mypy;  make format"
 
 # pip installs the versions that CI has; a user's own environment needs no constraints.
-$(VENV)/.installed: pyproject.toml constraints/ci.txt
+$(VENV)/.installed: pyproject.toml constraints/ci.txt constraints/bfcl.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --upgrade pip
 	$(PY) -m pip install --quiet --constraint constraints/ci.txt --editable ".[dev]"
+	$(PY) -m pip install --quiet --no-deps --requirement constraints/bfcl.txt
 	touch $@
 
 demo: $(VENV)/.installed

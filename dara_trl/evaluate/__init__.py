@@ -6,6 +6,10 @@ import importlib
 
 TASKS = {
     "math": ("math", "pass@1, and how often a length limit is exceeded, on any mathematics problems with references"),
+    "bfcl": (
+        "function_calling",
+        "BFCL-v4 by its own checkers: function calls in one turn and in many, in ToolRL's format",
+    ),
 }
 
 

@@ -38,6 +38,13 @@ def parse(task: type, cpu_recipe: Path) -> tuple[TrlParser, Any, DARAGRPOConfig,
     return parser, task_args, args, model_config
 
 
+def chosen_dataset(parser: TrlParser, given: str | None, model: str | None) -> str:
+    """What `--dataset` says. Left out, it is the embedded task; of a real model that would be GPU time for a toy."""
+    if given is None and model is not None and not model.startswith("embedded:"):
+        parser.error(f"--dataset is needed to train {model}: a file, URL or hub id; 'embedded' is the toy task.")
+    return given or "embedded"
+
+
 def check_rewards(parser: TrlParser, names: Sequence[str], known: Mapping[str, Callable]) -> None:
     """Ends with a message if a reward is unknown or comes twice."""
     unknown = [name for name in names if name not in known]

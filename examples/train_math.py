@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from running import check_rewards, parse, train
+from running import check_rewards, chosen_dataset, parse, train
 
 from dara_trl import gate
 from dara_trl.data.math import INSTRUCTION, load_math
@@ -24,11 +24,11 @@ CPU_RECIPE = Path(__file__).parent / "configs" / "math_cpu.yaml"
 
 @dataclass
 class MathArguments:
-    dataset: str = field(
-        default="embedded",
+    dataset: str | None = field(
+        default=None,
         metadata={
-            "help": "'embedded', or problems with references (DeepScaleR, MATH, GSM8K): a local .parquet, .json or "
-            ".jsonl file, a URL, or a hub id."
+            "help": "'embedded' (sums; default for embedded models), or problems with references (DeepScaleR, MATH, "
+            "GSM8K): a local .parquet, .json or .jsonl file, a URL, or a hub id."
         },
     )
     dataset_limit: int | None = field(default=None, metadata={"help": "Use the first so many rows only."})
@@ -50,6 +50,7 @@ class MathArguments:
 
 def main() -> None:
     parser, task, args, model_config = parse(MathArguments, CPU_RECIPE)
+    task.dataset = chosen_dataset(parser, task.dataset, model_config.model_name_or_path)
     correctness = partial(correctness_reward, time_limit=task.time_limit, num_workers=task.reward_workers)
     length = partial(length_reward, limit=task.length_limit)
     known = {

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from running import check_rewards, parse, train
+from running import check_rewards, chosen_dataset, parse, train
 
 from dara_trl.data.toolrl import load_toolrl
 from dara_trl.embedded.world import AMBIGUOUS, tool_calling_dataset
@@ -24,9 +24,12 @@ CPU_RECIPE = Path(__file__).parent / "configs" / "toolrl_cpu.yaml"
 
 @dataclass
 class ToolRLArguments:
-    dataset: str = field(
-        default="embedded",
-        metadata={"help": "'embedded', or ToolRL data: a local .parquet or .json file, a URL, or a hub id."},
+    dataset: str | None = field(
+        default=None,
+        metadata={
+            "help": "'embedded' (the toy task; default for embedded models), or ToolRL data: a local .parquet or "
+            ".json file, a URL, or a hub id."
+        },
     )
     dataset_limit: int | None = field(default=None, metadata={"help": "Use the first so many rows only."})
     eval_size: int = field(
@@ -54,6 +57,7 @@ class ToolRLArguments:
 
 def main() -> None:
     parser, task, args, model_config = parse(ToolRLArguments, CPU_RECIPE)
+    task.dataset = chosen_dataset(parser, task.dataset, model_config.model_name_or_path)
     known = {
         "format": format_reward,
         "correctness": partial(correctness_reward, inapplicable=task.inapplicable),

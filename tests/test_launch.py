@@ -78,3 +78,22 @@ def test_smollm2_on_real_toolrl_data(shared_data, tmp_path):
     assert state["global_step"] == 1
     assert state["log_history"][0]["completions/max_length"] <= 48
     assert 0 <= state["log_history"][0]["dara/density/correctness_reward"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("script", "recipe", "model"),
+    [
+        ("train_toolrl", "toolrl_qwen2.5_1.5b", "Qwen/Qwen2.5-1.5B-Instruct"),
+        ("train_math", "math_r1_1.5b", "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"),
+    ],
+)
+def test_a_real_model_is_not_trained_on_the_toy_task_unasked(script, recipe, model):
+    config = str(ROOT / "examples" / "configs" / f"{recipe}.yaml")
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / f"{script}.py"), "--config", config, "--use_cpu", "--bf16", "false"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert f"--dataset is needed to train {model}" in done.stderr

@@ -24,16 +24,17 @@ def _supply(inspection: Inspection) -> str:
     apart = f"tells rollouts of a prompt apart in {percent(strongest.density)} of the groups"
     if not others:
         return f"{shown(strongest.name)} is the only reward: it {apart}."
-    rest = "; ".join(_other(figures) for figures in others)
+    rest = "; ".join(_other(figures, strongest) for figures in others)
     return f"{shown(strongest.name)} supplies the most signal: it {apart}; {rest}."
 
 
-def _other(figures: RewardFigures) -> str:
+def _other(figures: RewardFigures, strongest: RewardFigures) -> str:
     name = shown(figures.name)
     if figures.density == 0:
         return f"{name} never does and supplies none"
-    starved = ": starved" if round(figures.energy_ratio, 2) < STARVED else ""
-    return f"{name} in {percent(figures.density)}, with {figures.energy_ratio:.2g} times its energy{starved}"
+    ratio = figures.energy / strongest.energy
+    starved = ": starved" if round(ratio, 2) < STARVED else ""
+    return f"{name} in {percent(figures.density)}, with {ratio:.2g} times its energy{starved}"
 
 
 def _hidden(inspection: Inspection) -> str:

@@ -2,7 +2,7 @@
 
 TRL reuses a generation batch over several steps (`steps_per_generation`, `num_iterations`). A checkpoint in between
 does not hold it, so a resumed run would generate a new one and differ from the uninterrupted run. Each process saves
-its part into the checkpoint; its file is also the last that is written, so it says that the checkpoint is whole.
+its part before transformers saves the rest, so that a checkpoint in which the rest is whole has it.
 """
 
 import re
@@ -38,34 +38,51 @@ class RolloutState:
 def save_rollouts(folder: str | Path, state: RolloutState, rank: int, num_processes: int) -> None:
     """Writes a process's part into a checkpoint; the file is complete or absent."""
     path = Path(folder) / _name(rank, num_processes)
+    path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(".new")
     torch.save(vars(state), new)
     new.replace(path)
 
 
+def begin_saving(folder: str | Path, rank: int, num_processes: int) -> None:
+    """Takes away what says that a checkpoint is whole: the folder may be one that is written for the second time."""
+    name = "rng_state.pth" if num_processes == 1 else f"rng_state_{rank}.pth"
+    for one in ("trainer_state.json", name) if rank == 0 else (name,):
+        (Path(folder) / one).unlink(missing_ok=True)
+
+
 def load_rollouts(
     folder: str | Path, rank: int, num_processes: int, device: torch.device | str = "cpu"
 ) -> RolloutState | None:
-    """The part of this process, or None, with a warning, if the checkpoint has none for this number of processes."""
+    """The part of this process; None, with a warning, of a checkpoint by plain TRL.
+
+    If another number of processes wrote it, a warning says so, and the state, which is the same in all of them, has no
+    generation batch.
+    """
     path = Path(folder) / _name(rank, num_processes)
+    others = sorted(Path(folder).glob(_name("*", "*")))
     if not path.exists():
+        by = f"{_size(others[0])} processes wrote it, not {num_processes}" if others else "plain TRL wrote it"
         warnings.warn(
-            f"{folder} has no generation batch in progress for process {rank} of {num_processes} (written by plain "
-            "TRL, or by another number of processes): the next step generates a new one.",
+            f"{folder} has no generation batch in progress for process {rank} of {num_processes} ({by}): the next "
+            "step generates a new one.",
             stacklevel=2,
         )
-        return None
+        if not others:
+            return None
     # Not to the device at once: torch cannot load to DeepSpeed's "cpu:0".
-    state = RolloutState(**torch.load(path, map_location="cpu", weights_only=True))
-    return replace(state, buffered_inputs=send_to_device(state.buffered_inputs, device))
+    state = RolloutState(**torch.load(path if path.exists() else others[0], map_location="cpu", weights_only=True))
+    buffered = state.buffered_inputs if path.exists() else None
+    return replace(state, buffered_inputs=send_to_device(buffered, device))
 
 
 def checkpoint_fault(folder: str | Path) -> str | None:
     """Why a checkpoint is not whole, or None. A run that was killed while it saved leaves a torn one.
 
     Of a checkpoint that plain TRL wrote, `trainer_state.json` and the random-number states are looked for: they are
-    written after the model and the optimiser. A torch file without its directory, which stands at its end, or a
-    safetensors file shorter than its header says, was cut off, by a full disk or an incomplete copy.
+    written after the model and the optimiser; a process's random-number state is the last that it writes but for the
+    `trainer_state.json` of the first. A torch file without its directory, which stands at its end, a safetensors file
+    shorter than its header says, or half a JSON file was cut off, by a full disk or an incomplete copy.
     """
     folder = Path(folder)
     try:
@@ -75,7 +92,12 @@ def checkpoint_fault(folder: str | Path) -> str | None:
         return f"trainer_state.json cannot be read ({error})"
     if (number := re.fullmatch(r"checkpoint-(\d+)", folder.name)) and int(number[1]) != step:
         return f"trainer_state.json is of step {step}"
-    for path in sorted([*folder.glob("*.pt"), *folder.glob("*.pth")]):
+    for path in sorted(folder.glob("*.json")):
+        try:
+            parse_json(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            return f"{path.name} cannot be read ({error})"
+    for path in sorted([*folder.glob("*.pt"), *folder.glob("*.pth"), *folder.glob("*.bin")]):
         if not zipfile.is_zipfile(path):
             return f"{path.name} is cut off or is not a file of torch"
     for path in sorted(folder.glob("*.safetensors")):
@@ -84,15 +106,23 @@ def checkpoint_fault(folder: str | Path) -> str | None:
                 pass
         except (SafetensorError, OSError) as error:
             return f"{path.name} is cut off or is not a file of safetensors ({error})"
-    ours = [path.name for path in folder.glob("rollouts_*_of_*.pt")]
-    if ours:
-        num_processes = int(ours[0].removesuffix(".pt").rpartition("_")[2])
-        missing = [rank for rank in range(num_processes) if _name(rank, num_processes) not in ours]
-        return f"process {missing[0]} of {num_processes} had not saved its part" if missing else None
+    if fault := _missing_weights(folder):
+        return fault
+    ours = list(folder.glob(_name("*", "*")))
     ranks = sorted(int(path.stem.rpartition("_")[2]) for path in folder.glob("rng_state_*.pth"))
-    if not ranks and not (folder / "rng_state.pth").exists():
-        return MODEL_ONLY if _model_only(folder) else "no random-number state"
-    return None if ranks == list(range(len(ranks))) else "random-number states are missing"
+    alone = (folder / "rng_state.pth").exists()
+    if ours:
+        num_processes = _size(ours[0])
+        names = {path.name for path in ours}
+        for rank in range(num_processes):
+            saved = alone if num_processes == 1 else rank in ranks
+            if _name(rank, num_processes) not in names or not saved:
+                return f"process {rank} of {num_processes} had not saved its part"
+    elif not ranks and not alone:
+        return MODEL_ONLY if not _has(folder, OPTIMIZER) else "no random-number state"
+    elif ranks != list(range(len(ranks))):
+        return "random-number states are missing"
+    return None if _has(folder, OPTIMIZER) else "no state of the optimizer in it"
 
 
 def named_checkpoint(folder: str | Path) -> Path:
@@ -136,10 +166,29 @@ def newest_checkpoint(output_dir: str | Path) -> Path:
     raise ValueError(f"No checkpoint to resume from in {output_dir}. {'; '.join(faults)}".rstrip())
 
 
-def _model_only(folder: Path) -> bool:
-    """No optimiser of torch, FSDP or DeepSpeed, and no schedule."""
-    return not any(path.name.startswith(("optimizer", "scheduler", "global_step")) for path in folder.iterdir())
+# How the names begin that transformers, PEFT, FSDP and DeepSpeed give to weights and to the optimiser's state.
+WEIGHTS = ("model", "pytorch_model", "adapter_model", "global_step")
+OPTIMIZER = ("optimizer", "global_step")
 
 
-def _name(rank: int, num_processes: int) -> str:
+def _missing_weights(folder: Path) -> str | None:
+    weights = [path.name for path in folder.iterdir() if path.name.startswith(WEIGHTS)]
+    if not [name for name in weights if not name.endswith(".json")]:
+        return "no weights in it"
+    for index in folder.glob("*.index.json"):
+        shards = set(parse_json(index.read_text(encoding="utf-8")).get("weight_map", {}).values())
+        if missing := sorted(shards - set(weights)):
+            return f"{missing[0]} of its weights is missing"
+    return None
+
+
+def _has(folder: Path, beginnings: tuple[str, ...]) -> bool:
+    return any(path.name.startswith(beginnings) for path in folder.iterdir())
+
+
+def _size(path: Path) -> int:
+    return int(path.stem.rpartition("_")[2])
+
+
+def _name(rank: int | str, num_processes: int | str) -> str:
     return f"rollouts_{rank}_of_{num_processes}.pt"

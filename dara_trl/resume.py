@@ -7,7 +7,7 @@ from typing import Any
 
 from trl import GRPOConfig, GRPOTrainer
 
-from .checkpoints import RolloutState, load_rollouts, named_checkpoint, newest_checkpoint, save_rollouts
+from .checkpoints import RolloutState, begin_saving, load_rollouts, named_checkpoint, newest_checkpoint, save_rollouts
 from .json_text import parse_json
 from .streams import PromptStream
 
@@ -103,9 +103,12 @@ class ResumableGRPOTrainer(GRPOTrainer):
         return sampler
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        # Before the rest, and before super() deletes the checkpoint before it (save_total_limit).
+        if not self.args.save_only_model:
+            self._save_rollouts(trial)
         super()._save_checkpoint(model, trial)
-        if self.args.save_only_model:
-            return
+
+    def _save_rollouts(self, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial)) / f"checkpoint-{self.state.global_step}"
         # At the end of a generation batch nothing of it is needed any more.
         over = self._step % (self.args.steps_per_generation * self.num_iterations) == 0  # type: ignore[operator]
@@ -116,6 +119,7 @@ class ResumableGRPOTrainer(GRPOTrainer):
             (0, (), 0) if self._stream is None else self._stream.taken,
             self._settings(),
         )
+        begin_saving(folder, self.accelerator.process_index, self.accelerator.num_processes)
         save_rollouts(folder, state, self.accelerator.process_index, self.accelerator.num_processes)
 
 

@@ -7,8 +7,17 @@ import pytest
 import torch
 import trl
 from rollouts import count_a, prompts, rare, run
+from transformers import TrainerState
+from trl import GRPOTrainer
 
-from dara_trl.checkpoints import RolloutState, checkpoint_fault, load_rollouts, newest_checkpoint, save_rollouts
+from dara_trl.checkpoints import (
+    RolloutState,
+    begin_saving,
+    checkpoint_fault,
+    load_rollouts,
+    newest_checkpoint,
+    save_rollouts,
+)
 
 
 SAVE = {"save_strategy": "steps", "max_steps": 6, "save_only_model": False}
@@ -80,13 +89,15 @@ def test_newest_whole_checkpoint(checkpoints):
         (["rng_state_0.pth", "rng_state_1.pth"], None),
         (["rng_state_1.pth"], "random-number states are missing"),
         (["rollouts_0_of_2.pt", "rng_state_0.pth", "rng_state_1.pth"], "process 1 of 2 had not saved its part"),
-        (["rollouts_0_of_2.pt", "rollouts_1_of_2.pt"], None),
-        (["rollouts_0_of_2.pt", "rollouts_1_of_2.new"], "process 1 of 2 had not saved its part"),
+        (["rollouts_0_of_2.pt", "rollouts_1_of_2.pt", "rng_state_0.pth", "rng_state_1.pth"], None),
+        (["rollouts_0_of_2.pt", "rollouts_1_of_2.pt", "rng_state_0.pth"], "process 1 of 2 had not saved its part"),
+        (["rollouts_0_of_2.pt", "rollouts_1_of_2.new", "rng_state_0.pth"], "process 1 of 2 had not saved its part"),
+        (["rollouts_0_of_1.pt", "rng_state.pth"], None),
     ],
 )
 def test_every_process_must_have_saved(tmp_path, files, fault):
     (tmp_path / "trainer_state.json").write_text('{"global_step": 1}')
-    for name in files:
+    for name in ["optimizer.pt", "pytorch_model.bin", *files]:
         torch.save({}, tmp_path / name)
     assert checkpoint_fault(tmp_path) == fault
 
@@ -97,6 +108,74 @@ def test_a_file_cut_off_makes_a_checkpoint_torn(checkpoints, name):
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.warns(UserWarning, match=rf"checkpoint-6 is not whole: {name} is cut off.* Resuming from .*-4"):
         assert newest_checkpoint(checkpoints).name == "checkpoint-4"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("optimizer.pt", None, "no state of the optimizer in it"),
+        ("model.safetensors", None, "no weights in it"),
+        ("config.json", "", "config.json cannot be read"),
+        ("training_args.bin", "", "training_args.bin is cut off"),
+        ("model.safetensors.index.json", '{"weight_map": {"a": "model-2.safetensors"}}', "model-2.safetensors of its"),
+    ],
+)
+def test_a_file_that_is_missing_or_empty_makes_a_checkpoint_torn(checkpoints, name, content, fault):
+    path = checkpoints / "checkpoint-6" / name
+    if content is None:
+        path.unlink()
+    else:
+        path.write_text(content)
+    with pytest.warns(UserWarning, match=rf"checkpoint-6 is not whole: {fault}.* Resuming from .*-4"):
+        assert newest_checkpoint(checkpoints).name == "checkpoint-4"
+
+
+def dies(*args, **kwargs):
+    raise KeyboardInterrupt
+
+
+def test_a_kill_in_the_last_moment_of_saving(tiny_model, tmp_path, monkeypatch):
+    """Between the optimiser and `trainer_state.json` a checkpoint is torn; after it, nothing is missing."""
+    settings = {**SAVE, "save_steps": 2, "num_iterations": 4, "save_total_limit": 1, "lr_scheduler_type": "constant"}
+    run(tiny_model, tmp_path, [count_a], **{**settings, "max_steps": 2})
+    whole = run(tiny_model, tmp_path / "whole", [count_a], **settings)
+
+    def resumed():
+        return run(tiny_model, tmp_path, [count_a], **settings, resume_from_checkpoint=True)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainerState, "save_to_json", dies)
+        with pytest.raises(KeyboardInterrupt):
+            resumed()
+    assert (tmp_path / "checkpoint-4" / "rng_state.pth").exists()
+    assert "trainer_state.json" in checkpoint_fault(tmp_path / "checkpoint-4")
+    assert newest_checkpoint(tmp_path).name == "checkpoint-2"
+    with monkeypatch.context() as patch:
+        patch.setattr(GRPOTrainer, "_save_checkpoint", then(dies))
+        with pytest.raises(KeyboardInterrupt):
+            resumed()
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-4"]
+    assert checkpoint_fault(tmp_path / "checkpoint-4") is None
+    assert (tmp_path / "checkpoint-4" / "rollouts_0_of_1.pt").exists()
+    losses = [[row["loss"] for row in each.state.log_history if "loss" in row] for each in (whole, resumed())]
+    assert losses[0] == losses[1]
+
+
+def then(after):
+    saves = GRPOTrainer._save_checkpoint
+
+    def both(*args, **kwargs):
+        saves(*args, **kwargs)
+        after()
+
+    return both
+
+
+def test_a_checkpoint_that_is_written_again_is_not_whole_before_it_is(checkpoints):
+    folder = checkpoints / "checkpoint-6"
+    begin_saving(folder, 0, 1)
+    assert "trainer_state.json" in checkpoint_fault(folder)
+    assert not (folder / "rng_state.pth").exists()
 
 
 def test_a_torn_checkpoint_that_is_named_is_refused(tiny_model, checkpoints):
@@ -164,8 +243,11 @@ def test_rollouts_survive_a_round_trip_and_another_number_of_processes_is_said(t
     loaded = load_rollouts(tmp_path, 1, 2)
     assert (loaded.step, loaded.buffered_inputs[0]["rows"]) == (3, [[1, 2]])
     assert torch.equal(loaded.buffered_inputs[0]["ids"], torch.arange(4))
-    with pytest.warns(UserWarning, match="no generation batch in progress for process 0 of 1"):
-        assert load_rollouts(tmp_path, 0, 1) is None
+    with pytest.warns(UserWarning, match=r"process 0 of 1 \(2 processes wrote it, not 1\)"):
+        other = load_rollouts(tmp_path, 0, 1)
+    assert (other.step, other.buffered_inputs) == (3, None)
+    with pytest.warns(UserWarning, match=r"process 0 of 1 \(plain TRL wrote it\)"):
+        assert load_rollouts(tmp_path / "none", 0, 1) is None
 
 
 def test_model_only_checkpoints_have_no_rollouts(tiny_model, tmp_path):

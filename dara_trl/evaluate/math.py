@@ -13,7 +13,7 @@ from ..cli import CommandError
 from . import command, outcome
 from .generation import Request
 from .statistics import Estimate, estimate
-from .store import Store, read_answers, read_json, write_json
+from .store import Store, read_answers, read_json
 
 
 EMBEDDED_SIZE = 64
@@ -72,11 +72,7 @@ def run(args: argparse.Namespace) -> int:
     results = {"evaluation": "math", "length_limit": args.length_limit, "models": {}}
     for label, folder in command.evaluated(args.output):
         results["models"][label] = _result(folder, args.length_limit, args.time_limit)
-    write_json(args.output / "results.json", results)
-    if args.json:
-        print(json.dumps(results, indent=1, allow_nan=False))
-    else:
-        outcome.show(results, args.output)
+    outcome.publish(results, args.output, as_json=args.json)
     return 0
 
 

@@ -1,9 +1,21 @@
 """What an evaluation shows at its end: a table for each measure, and a figure."""
 
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from .store import write_json
+
+
+def publish(results: Mapping[str, Any], folder: Path, *, as_json: bool) -> None:
+    """Writes `results.json`, and prints it, or shows what it holds."""
+    write_json(folder / "results.json", results)
+    if as_json:
+        print(json.dumps(results, indent=1, allow_nan=False))
+    else:
+        show(results, folder)
 
 
 def show(results: Mapping[str, Any], folder: Path) -> None:

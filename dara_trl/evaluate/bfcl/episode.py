@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ...rewards.toolrl import parse_calls
+from ...rewards.toolrl import Call, parse_calls
 from . import official, prompts, simulation
 from .cases import Case
 
@@ -46,7 +46,7 @@ class Episode:
         self.outputs.append([])
         self._history.append(prompts.user(self._case.said(turn + 1)))
 
-    def _execute(self, text: str, calls: list[simulation.Call], turn: int) -> None:
+    def _execute(self, text: str, calls: list[Call], turn: int) -> None:
         if len(self.outputs[-1]) > official.step_limit():
             self.done = True  # as the official handler: the case is lost
             return
@@ -62,7 +62,7 @@ class Episode:
         self._history.append(prompts.observed(text, [name for name, _ in calls], found))
 
 
-def call_in(case: Case, turn: int, call: simulation.Call) -> str | None:
+def call_in(case: Case, turn: int, call: Call) -> str | None:
     """The call as the simulation takes it, or None if its function is not offered in the turn."""
     offered = {function["name"] for function in case.functions(turn)}
     return simulation.call_text(call) if call[0] in offered else None

@@ -7,12 +7,12 @@ itself until nothing else fits. Calls reach the checkers' `eval` as literals onl
 from functools import lru_cache
 from typing import Any
 
+from ...rewards.toolrl import Call
 from ...rewards.workers import WorkerPool, default_workers
 from . import official
 
 
 SECONDS = 20.0  # for all calls of a case
-Call = tuple[str, dict[str, Any]]
 
 
 def run(values: list[dict[str, Any]]) -> list[Any]:

@@ -1,6 +1,5 @@
 """Whether the vLLM server of a recipe is the one that TRL needs. Asks it only what changes nothing."""
 
-import json
 import shlex
 import socket
 import threading
@@ -10,6 +9,7 @@ from urllib.parse import urlsplit
 
 import requests
 
+from ..json_text import parse_json
 from .findings import Finding, short
 
 
@@ -203,6 +203,6 @@ def _ask(url: str, timeout: float) -> tuple[int, Any] | NoAnswerError:
     except (requests.exceptions.RequestException, ValueError) as error:
         return NoAnswerError(type(error).__name__)
     try:
-        return response.status_code, json.loads(body)
-    except (ValueError, RecursionError):
+        return response.status_code, parse_json(body)
+    except ValueError:
         return response.status_code, None

@@ -29,8 +29,8 @@ share in the soft minimum over its share in the mean.
 
 *Measured* is our own [CPU study](study.md), one small policy and synthetic task: steps to the threshold relative to
 `gdpo` (below 1 is faster; in brackets the difference in final correctness, on a scale of 6), in the regimes
-{regimes}; intervals and tests are there. What helps and
-what hurts is otherwise read off the equations.
+{regimes}; - where neither gets there in the median.
+Intervals and tests are there. What helps and what hurts is otherwise read off the equations.
 """
 
 SETTINGS_TOP = """
@@ -51,7 +51,10 @@ for bit. The tests also check that these are really lacking:
 
 
 def studied(text: str) -> dict[str, dict[str, str]]:
-    """Of each method and regime of the study: ratio of steps, and difference in correctness."""
+    """Of each method and regime of the study: ratio of steps, and difference in correctness.
+
+    A regime has no entry where there is no ratio: neither the method nor the baseline gets there in the median.
+    """
     found: dict[str, dict[str, str]] = {}
     for regime, table in re.findall(r"\*\*`(\w+)`\*\*[^\n]*\n\n((?:\|[^\n]*\n)+)", text):
         header, _, *rows = (
@@ -61,6 +64,8 @@ def studied(text: str) -> dict[str, dict[str, str]]:
             cells = dict(zip(header, row, strict=False))
             ratio = cells["ratio to gdpo (95 %)"].split(" ")[0]
             difference = cells["difference"]
+            if not ratio:
+                continue
             found.setdefault(row[0].strip("`"), {})[regime] = f"{ratio} ({difference})" if difference else ratio
     return found
 
